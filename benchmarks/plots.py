@@ -71,24 +71,45 @@ def file_name(plot: str, results: Results, theme: str) -> str:
 
 
 def readme(results: Results, theme: Theme) -> Figure:
-    """The one picture of the README: native CartPole by number of envs, and Python envs if they were measured."""
-    python_row = next((row for row in results["parts"].get("python") or [] if row["env"] == "busy"), None)
-    widths = {"width_ratios": (1.25, 1)} if python_row else None
+    """The one picture of the README: native CartPole by number of envs, and envs that take longer."""
+    rows = _beside_gymnasium(results)
     figure, found = pyplot.subplots(
-        1, 2 if python_row else 1, figsize=(10, 4.3), layout="constrained", gridspec_kw=widths, squeeze=False
+        *(1, 2 if rows else 1),
+        figsize=(10, 4.3),
+        layout="constrained",
+        gridspec_kw={"width_ratios": (1.25, 1)} if rows else None,
+        squeeze=False,
     )
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04)
     figure.suptitle("Steps per second: more is better", x=0.012, ha="left", fontweight="bold", fontsize=15)
     panels = list(found.flat)
     _readme_native(panels[0], results, theme)
-    if python_row:
-        _readme_python(panels[1], python_row, theme)
-    names = versions(results, "python" if python_row else "sync")
-    if python_row and (theirs := measured(results, "sync")["packages"].get("envpool")):
-        names = names.replace(", Gymnasium", f", EnvPool {theirs}, Gymnasium")
-    note = f"{place(results)}; {names}, Python {measured(results, 'sync')['python']}"
+    if rows:
+        _readme_others(panels[1], rows, theme)
+    note = f"{place(results)}; {versions(results, 'sync')}, Python {measured(results, 'sync')['python']}"
     figure.supxlabel(note, x=0.012, ha="left", fontsize=9, color=theme.muted)
     return figure
+
+
+# The envs of the right panel: their label, part, key in it, and the contestants that are ours and Gymnasium's.
+SLOWER_ENVS = (
+    ("HalfCheetah\nMuJoCo", "mujoco", "HalfCheetah-v5", "stepmill", ("gymnasium", "gymnasium_async")),
+    ("Ant\nMuJoCo", "mujoco", "Ant-v5", "stepmill", ("gymnasium", "gymnasium_async")),
+    ("Pong\nAtari", "atari", "Pong-v5", "stepmill", ("gymnasium_async",)),
+    ("100 µs\nin Python", "python", "busy", "auto", ("gymnasium_sync", "gymnasium_async")),
+)
+
+
+def _beside_gymnasium(results: Results) -> list[tuple[str, float, float | None]]:
+    """How many times as fast as with the better of Gymnasium's vector envs: with stepmill, and with EnvPool."""
+    found = []
+    for label, part, env, ours, theirs in SLOWER_ENVS:
+        for row in results["parts"].get(part) or []:
+            if row["env"] == env and row["num_envs"] == row.get("batch_size", 64) == 64 and ours in row:
+                base = max(row[name]["steps_per_s"] for name in theirs if name in row)
+                envpool = row["envpool"]["steps_per_s"] / base if "envpool" in row else None
+                found.append((label, row[ours]["steps_per_s"] / base, envpool))
+    return found
 
 
 def _readme_native(axes: Axes, results: Results, theme: Theme) -> None:
@@ -141,33 +162,29 @@ def _ratio_arrow(axes: Axes, row: dict[str, Any], theme: Theme) -> None:
     )
 
 
-def _readme_python(axes: Axes, row: dict[str, Any], theme: Theme) -> None:
-    """Bars, the best first, and a line at what the cores can do."""
-    names = sorted((name for name in PYTHON_BARS if name in row), key=lambda name: -row[name]["steps_per_s"])
-    most = (row.get("meeting") or row.get("bare_all") or row["bare"])["steps_per_s"]
-    end = max(most, *(row[name]["steps_per_s"] for name in names)) * 1.04
-    for y, name in enumerate(names):
-        rate, ours = row[name]["steps_per_s"], name == "auto"
-        inside = ours or rate > 0.75 * end  # beside the bar it would cross the line
-        axes.barh(y, rate, height=0.6, color=theme.stepmill if ours else theme.gymnasium)
-        axes.annotate(
-            number(rate),
-            (rate, y),
-            (-6 if inside else 6, 0),
-            textcoords="offset points",
-            ha="right" if inside else "left",
-            va="center_baseline",
-            fontsize=11,
-            fontweight="bold" if ours else "normal",
-            color=theme.background if inside else theme.text,
-        )
-    axes.axvline(most, color=theme.muted, linewidth=1.2, linestyle=(0, (4, 3)))
-    axes.set_title(f"{row['num_envs']} Python envs, 100 µs of work each", loc="left", fontsize=11.5)
-    labels = [("stepmill" if name == "auto" else LABELS[name].replace(" ", "\n", 1)) for name in names]
-    axes.set_yticks(range(len(names)), labels, fontsize=10.5)
-    axes.set_ylim(len(names) - 0.45, -0.55)
-    axes.set_xlim(0, end)
-    axes.set_xticks([most], [f"plain loops on all cores: {number(most)}"], fontsize=10, color=theme.muted, ha="right")
+def _readme_others(axes: Axes, rows: Sequence[tuple[str, float, float | None]], theme: Theme) -> None:
+    """Two bars for each env, and a line where Gymnasium is."""
+    for y, (_, ours, theirs) in enumerate(rows):
+        for place, ratio, color in ((y - 0.2, ours, theme.stepmill), (y + 0.2, theirs, theme.envpool)):
+            is_ours = color == theme.stepmill
+            axes.barh(place, ratio or 0, height=0.36, color=color)
+            axes.annotate(
+                "not in EnvPool" if ratio is None else f"{ratio:.1f}x",
+                (ratio or 0, place),
+                (6, 0),
+                textcoords="offset points",
+                va="center_baseline",
+                fontsize=11 if ratio else 9,
+                fontweight="bold" if is_ours else "normal",
+                color=theme.text if ratio else theme.muted,
+                bbox={"facecolor": theme.background, "edgecolor": "none", "pad": 1},
+            )
+    axes.axvline(1, color=theme.muted, linewidth=1.2, linestyle=(0, (4, 3)), zorder=0)
+    axes.set_title("64 envs, in multiples of Gymnasium", loc="left", fontsize=11.5)
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows], fontsize=10.5)
+    axes.set_ylim(len(rows) - 0.45, -0.55)
+    axes.set_xlim(0, max(max(ours, theirs or 0) for _, ours, theirs in rows) * 1.18)
+    axes.set_xticks([1], ["1x: Gymnasium's vector envs"], fontsize=10, color=theme.muted, ha="left")
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.spines["bottom"].set_visible(False)
@@ -392,7 +409,11 @@ class Plot:
 
 
 PLOTS = {
-    "readme": Plot("sync", readme, "Steps per second of stepmill, EnvPool and Gymnasium by number of envs"),
+    "readme": Plot(
+        "sync",
+        readme,
+        "Steps per second of stepmill, EnvPool and Gymnasium: CartPole by number of envs; MuJoCo, Atari, Python envs",
+    ),
     "throughput": Plot("sync", throughput, "CartPole-v1: steps per second by number of envs"),
     "envs": Plot("envs", envs, "Native envs, 1,024 of each: steps per second"),
     "latency": Plot("latency", latency, "CartPole-v1: time of one call of step"),

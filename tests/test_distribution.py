@@ -41,6 +41,12 @@ def test_types_and_stub_are_inside(files: dict[str, bytes]) -> None:
     assert {"stepmill/py.typed", "stepmill/_native.pyi"} <= set(files)
 
 
+def test_what_a_game_of_doom_needs_is_inside(files: dict[str, bytes]) -> None:
+    folder = "stepmill/zoo/vizdoom"
+    needed = ("start_game.py", "configs/gather.cfg", "configs/battle.cfg")
+    assert {f"{folder}/{name}" for name in needed} <= set(files)
+
+
 def test_the_licence_of_everything_that_is_compiled_in_is_inside(files: dict[str, bytes]) -> None:
     found = licences(files)
     assert b"Apache License" in found["LICENSE"]

@@ -132,7 +132,7 @@ nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool 
   return ready_some(enough, at_least, timeout, steps_only) ? finish(false) : nb::none();
 }
 
-// Waits for rows as `recv_some` and `EngineParcels::exchange` say. Whether there is a batch to take.
+// Waits for rows as `recv_some` and `ParcelServer::exchange` say. Whether there is a batch to take.
 bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps_only, std::optional<double> patience) {
   const std::optional<double> seconds = read_timeout(timeout);
   if (pool().in_flight_count() == 0) return false;

@@ -88,7 +88,7 @@ class Engine {
  private:
   class Entry;
   class Use;
-  friend class EngineParcels;  // serves another engine with it
+  friend class ParcelServer;  // serves another engine with it
   friend class Tap;            // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }

@@ -12,13 +12,13 @@ namespace nb = nanobind;
 
 namespace stepmill {
 
-EngineParcels::EngineParcels(nb::object engine, nb::object read_mail, nb::object write_note)
+ParcelServer::ParcelServer(nb::object engine, nb::object read_mail, nb::object write_note)
     : engine_object_(std::move(engine)),
       engine_(nb::cast<Engine&>(engine_object_)),
       read_mail_(std::move(read_mail)),
       write_note_(std::move(write_note)) {}
 
-nb::object EngineParcels::exchange(nb::handle order, double quick, std::optional<double> patience) {
+nb::object ParcelServer::exchange(nb::handle order, double quick, std::optional<double> patience) {
   const Engine::Use use(engine_);
   const std::int32_t spare = start(order);
   const std::int32_t at_work = engine_.in_flight_count();
@@ -28,13 +28,13 @@ nb::object EngineParcels::exchange(nb::handle order, double quick, std::optional
   return bytes_with(Parcel::bytes(0, {}), [](std::span<std::byte> to) { Parcel::pack(to, 0, {}); });
 }
 
-void EngineParcels::refuse_in_flight(std::span<const std::int32_t> envs) const {
+void ParcelServer::refuse_in_flight(std::span<const std::int32_t> envs) const {
   for (const std::int32_t env : envs)
     if (pool().in_flight(env)) raise("InFlightError", "env " + std::to_string(env) + " is in flight");
 }
 
 // The other engine has checked every value. Returns how many envs may still be at work when the answer goes.
-std::int32_t EngineParcels::start(nb::handle order) {
+std::int32_t ParcelServer::start(nb::handle order) {
   const Contents contents(order);
   const Parcel parcel(contents.bytes(), pool().num_envs());
   const OrderRows rows(pool().spec(), pool().table());
@@ -49,7 +49,7 @@ std::int32_t EngineParcels::start(nb::handle order) {
   return parcel.spare();
 }
 
-void EngineParcels::pass_on(const Enclosure& mail) {
+void ParcelServer::pass_on(const Enclosure& mail) {
   nb::object value = to_bytes(mail.content);
   if (!read_mail_.is_none()) value = read_mail_(mail.env, value);
   if (mail.kind == Enclosure::kObjects) {
@@ -63,7 +63,7 @@ void EngineParcels::pass_on(const Enclosure& mail) {
   engine_.host_.give_options(order);
 }
 
-nb::object EngineParcels::answer() {
+nb::object ParcelServer::answer() {
   engine_.faults_.clear();
   const Batch batch = pool().take_batch(engine_.faults_);
   struct Release {
@@ -92,7 +92,7 @@ nb::object EngineParcels::answer() {
 
 // ---- lending -----------------------------------------------------------------------------------
 
-void EngineParcels::take_states(nb::handle states) {
+void ParcelServer::take_states(nb::handle states) {
   const Engine::Use use(engine_);
   const StateRows rows(pool().table());
   const std::vector<std::int32_t> envs = rows.envs(bytes_of(states), pool().num_envs());
@@ -101,7 +101,7 @@ void EngineParcels::take_states(nb::handle states) {
   rows.unpack(bytes_of(states), pool().num_envs());
 }
 
-nb::object EngineParcels::give_states(const std::vector<std::int32_t>& envs) {
+nb::object ParcelServer::give_states(const std::vector<std::int32_t>& envs) {
   const Engine::Use use(engine_);
   for (const std::int32_t env : envs)
     if (env < 0 || env >= pool().num_envs()) throw nb::index_error("there is no such env");

@@ -1,4 +1,4 @@
-// An engine that serves another one, which has its own copy of the action table elsewhere: `stepmill._native.EngineParcels`.
+// An engine that serves another one, which has its own copy of the action table elsewhere: `stepmill._native.ParcelServer`.
 //
 // It is given what the other one has packed (RemoteHost), and packs what its envs did: parcels instead of arrays.
 #pragma once
@@ -13,11 +13,11 @@
 
 namespace stepmill {
 
-class EngineParcels {
+class ParcelServer {
  public:
   // Mail and notes pass as they are if workers read and write them. For envs of this process: `read_mail(env, bytes)`
   // returns what the host passes on to the env, and `write_note(*note)` the bytes of what the host has noted.
-  EngineParcels(nanobind::object engine, nanobind::object read_mail, nanobind::object write_note);
+  ParcelServer(nanobind::object engine, nanobind::object read_mail, nanobind::object write_note);
 
   // Starts the envs of an order, which may be none, and returns an answer with the rows that are ready. It waits `quick`
   // seconds for all envs that are at work, then until no more than the order's `spare` are left. With `patience` it gives

@@ -380,11 +380,11 @@ NB_MODULE(_native, m) {
       .def("keep_last", &RemoteHost::keep_last, "env_ids"_a, "leaves"_a)
       .def("take_losses", &RemoteHost::take_losses, "env_ids"_a);
 
-  nb::class_<EngineParcels>(m, "EngineParcels")
+  nb::class_<ParcelServer>(m, "ParcelServer")
       .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "read_mail"_a.none(), "write_note"_a.none())
-      .def("exchange", &EngineParcels::exchange, "order"_a, "quick"_a, "patience"_a.none())
-      .def("take_states", &EngineParcels::take_states, "states"_a)
-      .def("give_states", &EngineParcels::give_states, "env_ids"_a);
+      .def("exchange", &ParcelServer::exchange, "order"_a, "quick"_a, "patience"_a.none())
+      .def("take_states", &ParcelServer::take_states, "states"_a)
+      .def("give_states", &ParcelServer::give_states, "env_ids"_a);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

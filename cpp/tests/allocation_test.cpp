@@ -42,7 +42,7 @@ namespace stepmill::allocation_test {
 using test::Driver;
 using test::DriverOptions;
 
-constexpr int kWarm = test::kSanitized ? 200 : 2'000, kBatches = test::kSanitized ? 1'000 : 10'000;
+constexpr int kWarm = test::kSanitized ? 200 : 2'000, kBatches = test::kSanitized ? 1'000 : 3'000;
 
 // Receives a batch, keeps it for a few more as a caller does, and sends its envs again.
 class Loop {

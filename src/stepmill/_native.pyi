@@ -158,7 +158,7 @@ class RemoteHost(Host):
     def keep_last(self, env_ids: Sequence[int], leaves: list[bytes]) -> None: ...
     def take_losses(self, env_ids: Sequence[int]) -> list[Any]: ...
 
-class EngineParcels:
+class ParcelServer:
     def __init__(
         self,
         engine: Engine,

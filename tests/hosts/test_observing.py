@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,6 +75,13 @@ def test_stats_has_the_same_words_everywhere(task: Any, arguments: dict[str, Any
         assert all((values > 0).all() for values in stats["step_seconds"].values())
     else:
         assert stats.keys() == EVERYWHERE
+
+
+def test_the_docs_list_every_word_of_stats() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "interface.md").read_text()
+    table = page.partition("| word of `stats()` | |")[2].partition("\n\n")[0]
+    words = {word for row in table.splitlines() for word in re.findall(r"`(\w+)`", row)}
+    assert words == EVERYWHERE | OF_WORKERS | {"workers", "step_seconds", "p50", "p90", "p99", "actors"}
 
 
 # ---- the end -------------------------------------------------------------------------------------

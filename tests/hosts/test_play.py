@@ -120,6 +120,25 @@ def test_seeds_are_taken_after_the_batch_was_seen() -> None:
     assert seen == [0, 1, 2, 0]
 
 
+def test_an_episode_without_a_seed_goes_on_with_the_env_s_own_numbers() -> None:
+    with (
+        stepmill.make("CartPole-v1", num_envs=2, seed=4, autoreset="disabled") as pool,
+        stepmill.make("CartPole-v1", num_envs=2, seed=4) as other,
+    ):
+        begun: dict[int, list[Any]] = {0: [], 1: []}
+        for batch in pool.play(zeros, episodes=[None] * 6):
+            assert batch.episodes is not None
+            assert (batch.episodes == -1).all()
+            for row in np.flatnonzero(batch.info["elapsed_step"] == 0):
+                begun[int(batch.env_ids[row])].append(batch.observations[row])
+        rollout = other.rollout(zeros, 60)
+        for env_id, firsts in begun.items():
+            after_reset = [0, *(np.flatnonzero(rollout.reset[:, env_id]) + 1)]
+            for at, first in zip(after_reset, firsts, strict=False):
+                np.testing.assert_array_equal(first, rollout.observations[at, env_id])
+        assert len(begun[0]) + len(begun[1]) == 6
+
+
 def test_texts_come_as_arrays_of_objects() -> None:
     def speak(observations: Any, env_ids: np.ndarray, generators: Any) -> Any:
         assert observations["word"].dtype == object
@@ -178,13 +197,12 @@ def test_players_have_a_row_each() -> None:
         seen.append((len(observations), env_ids.tolist(), [one is generators[0] for one in generators]))
         return np.zeros(len(env_ids), int)
 
-    with stepmill.make("Pursuit-v0", num_envs=2) as pool:
+    with stepmill.make("Template-v0", num_envs=2, max_num_players=3) as pool:  # one more player at every step
         batches = pool.play(policy)
-        next(batches)
-        batch = next(batches)
-        assert batch.actions is None
-        assert len(batch.rewards) == 4
-    assert seen == [(4, [0, 0, 1, 1], [True, True, False, False])]
+        rows = [len(next(batches).rewards) for _ in range(3)]
+        assert next(batches).actions is None
+    assert rows == [2, 4, 6]
+    assert seen[:2] == [(2, [0, 1], [True, False]), (4, [0, 0, 1, 1], [True, True, False, False])]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import stepmill
-from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnknownEnvError
+from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnknownEnvError, UnsupportedError
 from stepmill.registry import records as registry
 from stepmill.system.optional import Package, explained_misfit
 from support.envs import CountingEnv
@@ -25,6 +25,20 @@ def zeros(count: int) -> np.ndarray:
 def own_ids() -> list[str]:
     """Without those of optional packages."""
     return [id for id in registry.own_ids() if registry.find(id).needs is None]
+
+
+# ---- Python twins --------------------------------------------------------------------------------
+
+
+def test_the_python_twin_of_an_id() -> None:
+    """Its own factory; for a native id without one, Gymnasium's env of that name; else an error that says why."""
+    for id, twin in [("Moving-v0", "Moving-v0"), ("CartPole-v1", "gymnasium:CartPole-v1")]:
+        record, factory = registry.python_twin(registry.find(id), "")
+        assert record.id == twin
+        assert factory is record.factory
+        factory(**record.config).close()
+    with pytest.raises(UnsupportedError, match=r"Catch-v0 is native only.* name\. Wrappers need one"):
+        registry.python_twin(registry.find("Catch-v0"), "Wrappers need one")
 
 
 # ---- make_spec, list_all_envs, register ----------------------------------------------------------

@@ -45,7 +45,7 @@ class Carried(EnvsElsewhere, _native.RemoteHost):
             engine = open_engine(open_host(part, its), its)
             self.engines.append(engine)
             described.append((first, None if engine.host.is_native else outgoing.pickled(engine.host.described)))
-        self.parcels = [_native.EngineParcels(engine, None, None) for engine in self.engines]
+        self.parcels = [_native.ParcelServer(engine, None, None) for engine in self.engines]
         self.is_native = self.engines[0].host.is_native
         self._read_spaces(source, described)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)

@@ -167,7 +167,7 @@ def test_an_unknown_id_is_an_error() -> None:
         wrap_atari("ALE/Pongg-v5")
 
 
-def test_a_missing_emulator_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_emulator_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
     monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5")
     with pytest.raises(MissingPackageError, match=r"wrap_atari needs ale-py.*stepmill\[atari\]"):

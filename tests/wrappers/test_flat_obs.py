@@ -106,7 +106,7 @@ TREES = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(space=TREES, seed=st.integers(0, 1000))
-def test_flat_observations_are_those_of_gymnasium_and_of_the_shape_told(space: spaces.Space[Any], seed: int) -> None:
+def test_flat_observations_equal_gymnasiums_and_have_the_new_shape(space: spaces.Space[Any], seed: int) -> None:
     space.seed(seed)
     observation = space.sample()
     size = spaces.utils.flatdim(space) if "MultiDiscrete" in str(space) else None

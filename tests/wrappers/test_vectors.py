@@ -152,7 +152,7 @@ print([env.step([0.0])[3] for _ in range(2)])
 
 
 def test_programs_may_replace_gymnasiums_limit() -> None:
-    """As RL Zoo does, by one without type parameters that truncates in another way."""
+    """RL Zoo does so, by one without type parameters that truncates in another way."""
     done = subprocess.run([sys.executable, "-c", OTHER_LIMIT], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout == "[False, True]\n"
 

@@ -143,7 +143,7 @@ def test_an_action_that_cannot_be_names_the_env_and_what_it_takes(env: BaseEnv, 
         env.step(action)
 
 
-def test_wrong_use_is_told() -> None:
+def test_wrong_use_is_an_error_that_says_so() -> None:
     with pytest.raises(UsageError, match=r"CartPoleEnv\(env_id=0\): step before reset"):
         CartPoleEnv().step(0)
     with pytest.raises(ConfigError, match="PendulumEnv: continuous: expected True or False, got 1"):

@@ -44,7 +44,7 @@ def test_keys_are_those_of_the_env_inside() -> None:
 @pytest.mark.parametrize(
     ("id", "needs", "extra"), [("pistonball_v6", "pymunk", "pettingzoo"), ("multiwalker_v9", "Box2D", "box2d")]
 )
-def test_what_an_env_needs_in_addition_is_told(
+def test_a_package_that_an_env_needs_in_addition_is_named(
     id: str, needs: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, needs, None)

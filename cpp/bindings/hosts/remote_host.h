@@ -1,7 +1,7 @@
 // Envs that live in other processes, on any machine: `stepmill._native.RemoteHost`.
 //
 // The Python half (stepmill/hosts/ray) has the connections: `exchange` takes what waits with `pack`, and brings what has
-// come with `unpack`. At the other end, parcels come to an EngineParcels.
+// come with `unpack`. At the other end, parcels come to an ParcelServer.
 #pragma once
 
 #include <map>

@@ -14,9 +14,6 @@
 namespace stepmill {
 namespace {
 
-// A killed process is gone in milliseconds, unless a driver or a debugger holds it.
-constexpr std::uint64_t kLongestEnd = 10'000'000'000;
-
 // Some rows of a batch may be there without being counted, so the words decide about it. Wakes the caller to look.
 void doubt(Buffer& buffer) {
   buffer.header->done.fetch_or(BatchHeader::kSuspect, std::memory_order_seq_cst);
@@ -154,13 +151,13 @@ void ProcessBooks::answer_row(std::int32_t env, EnvWord from, const Fault& reaso
                               std::optional<SlotRing::Slot> slot) {
   Buffer* buffer = seat(env).buffer;
   std::int64_t row = seat(env).row;
-  if (!buffer && !ring_is_lost) {
+  if (!buffer) {
     if (!slot)
       slot = pool_.ring.claim_between(first_open, end_open, static_cast<std::uint32_t>(env), from.epoch);
-    if (!slot) lose_ring();
-  }
-  if (!buffer && ring_is_lost) return take_back(env, from.epoch);  // `restore_ring` gives it a row
-  if (!buffer) {
+    if (!slot) {
+      break_down("which env has which row");
+      return take_back(env, from.epoch);
+    }
     buffer = ring_buffer(slot->number);
     row = slot->row;
   }
@@ -260,51 +257,14 @@ void ProcessBooks::mend_hint() {
   if (!pool_.ring.hint_is_good(first_open, end_open)) pool_.ring.set_hint(first_open);
 }
 
-void ProcessBooks::lose_ring() {
-  if (ring_is_lost) return;
-  ring_is_lost = true;
-  ring_lost_at_ = monotonic_ns();
-  ring_loss = {.phase = SM_IN_STEP,
-               .message = "the memory that says which env has which row was overwritten, by code of an env of the "
-                          "pool: all workers are replaced",
-               .kind = Fault::kDied};
-  for (std::int32_t w = 0; w < roster.num_workers(); ++w) {
-    roster.condemn(w, ring_loss);
-    const Crew& crew = roster.crew(w);
-    if (crew.life.number != 0) continue;
-    for (std::int32_t env = crew.first; env < crew.end(); ++env) give_up(env, crew.next_number(), ring_loss);
-  }
-  if (first_open != end_open) doubt(*ring_buffer(first_open));  // a sleeping caller sleeps on this one
-  wake_monitor();
-}
-
-bool ProcessBooks::restore_ring(std::uint32_t head, std::uint32_t end) {
-  for (const Crew& crew : roster.crews()) {
-    if (!crew.broken && crew.leaving.empty()) continue;
-    if (monotonic_ns() - ring_lost_at_ < kLongestEnd) return false;
-    give_in("a worker process that should have ended has not");
-  }
-  for (std::uint32_t number = head; number != end; ++number) {
-    BatchHeader& header = *ring_buffer(number)->header;
-    for (auto* count : {&header.done, &header.want, &header.resets, &header.any_ended})
-      count->store(0, std::memory_order_relaxed);
-    pool_.ring.open(number, ring_buffer(number)->offset);
-  }
-  first_open = head;
-  end_open = end;
-  pool_.ring.set_hint(head);
-  ring_is_lost = false;
-  for (std::int32_t env = 0; env < num_envs(); ++env)
-    if (const Seat& its = seat(env); its.in_flight && !its.buffer)
-      answer_row(env, {its.epoch, 0, Stage::kFault}, ring_loss);
-  return true;
-}
-
-void ProcessBooks::give_in(const std::string& why) {
-  broken_ = "the memory that the pool shares with its worker processes was overwritten, by code of an env, and cannot "
-            "be repaired: " + why + ". Close the pool and make it again";
+void ProcessBooks::break_down(const std::string& what) {
+  if (is_broken()) return;
+  broken_ = "the memory that the pool shares with its worker processes was overwritten (" + what +
+            "), by code of an env: close the pool and make it again";
+  is_broken_.store(true, std::memory_order_release);
+  stopping = true;  // nothing is started again
   roster.kill_all();
-  throw BrokenMemory(broken_);
+  if (first_open != end_open) doubt(*ring_buffer(first_open));  // a sleeping caller sleeps on this one
 }
 
 }  // namespace stepmill

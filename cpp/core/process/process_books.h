@@ -121,21 +121,13 @@ class ProcessBooks {
   // Claims start from the hint, and from a wrong one they would search forever.
   void mend_hint();
 
-  // We can no longer tell which env has which slot of the ring. So no worker may fill them: all workers end, and then
-  // the pool answers every action that would have had a slot, in a ring that is laid out again.
-  void lose_ring();
-  // Called by the caller, because only it knows which batches are open: those from `head` to before `end`. False: not
-  // yet.
-  bool restore_ring(std::uint32_t head, std::uint32_t end);
-  // Set by either thread, which wakes the caller, and cleared by the caller. The caller also reads it without the lock:
-  // it then only says whether to take the lock and look.
-  std::atomic<bool> ring_is_lost{false};
-  Fault ring_loss;
-
-  // Called by the caller if the pool is broken.
-  [[noreturn]] void give_in(const std::string& why);
+  // Called if what all envs share was overwritten: nothing more can be said about any row, so all workers end, and the
+  // caller, which is woken, gets an error from now on.
+  void break_down(const std::string& what);
+  // Both without the lock, too.
+  bool is_broken() const { return is_broken_.load(std::memory_order_acquire); }
   void check_whole() const {
-    if (!broken_.empty()) throw BrokenMemory(broken_);  // only the caller writes it
+    if (is_broken()) throw BrokenMemory(broken_);
   }
 
   // ---- for the user ----
@@ -182,8 +174,8 @@ class ProcessBooks {
   std::vector<std::uint64_t> seeds_;
   std::vector<std::string> news_;
   std::atomic<bool> has_news_{false};
-  std::uint64_t ring_lost_at_ = 0;
-  std::string broken_;  // why the pool cannot go on
+  std::string broken_;  // why the pool cannot go on; written once
+  std::atomic<bool> is_broken_{false};
   const Descriptor event_;  // wakes the monitor
 };
 

@@ -135,7 +135,6 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
   const std::uint64_t buffer = assigned ? assigned_buffer_->offset : 0;
   {
     const Lock lock(books_.mutex);
-    bool ring_is_lost = books_.ring_is_lost;
     for (const std::int32_t env : envs) {
       const auto e = static_cast<std::size_t>(env);
       if (assigned) assigned_envs_.push_back(env);
@@ -151,12 +150,10 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
       const bool lost = books_.is_lost(env);
       if (lost) books_.reseed(env);
       // A reset starts over, whatever was lost.
-      if ((lost && table_.state(env).command != SM_RESET) || (ring_is_lost && !assigned)) {
+      if (lost && table_.state(env).command != SM_RESET) {
         mail_[e].clear();
         books_.asked(env) = Asked{.epoch = seat.epoch};
-        const Fault& loss = lost ? books_.roster.crew_of(env).loss : books_.ring_loss;
-        books_.answer_row(env, {seat.epoch, 0, Stage::kFault}, loss);
-        ring_is_lost = books_.ring_is_lost;
+        books_.answer_row(env, {seat.epoch, 0, Stage::kFault}, books_.roster.crew_of(env).loss);
         continue;
       }
       queue(env, mail_[e], {buffer, seat.row, Order::kAct, resetting_[e], now, watches_resets_ && will_reset(env)});
@@ -165,6 +162,47 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
   }
   for (std::size_t w = 0; w < to_ring_.size(); ++w)
     if (to_ring_[w]) ring_bell(static_cast<std::int32_t>(w));
+}
+
+// ---- calls: questions to envs, besides their actions --------------------------------------------
+
+bool ProcessPool::at_rest(std::int32_t env) {
+  const Lock lock(books_.mutex);
+  books_.check_whole();
+  return is_over(env, false);
+}
+
+void ProcessPool::wait_at_rest(std::int32_t env, std::chrono::nanoseconds most) {
+  WorkerBlock& block = tables_.worker(worker_of(env));
+  block.watched.store(1, std::memory_order_seq_cst);
+  const std::uint32_t seen = block.rested.load(std::memory_order_seq_cst);
+  if (!at_rest(env)) futex_wait(block.rested, seen, most, true);
+  block.watched.store(0, std::memory_order_relaxed);
+}
+
+void ProcessPool::queue_call(std::int32_t env, std::span<const std::byte> call) {
+  {
+    const Lock lock(books_.mutex);
+    Call& its = books_.call(env);
+    its.mail.put(*arena_, call);  // throws if there is no memory: change nothing before
+    // The call takes over the word of a row not yet received.
+    books_.save_notes(worker_of(env), books_.asked(env).incarnation);
+    its.fault.reset();
+    books_.inbox.forget_answer(env);
+    if (books_.is_lost(env)) return books_.fail_call(env, books_.roster.crew_of(env).loss);  // it stays at rest
+    its.is_open = true;
+    queue(env, its.mail, {0, -1, Order::kCall, 0, monotonic_ns(), false});
+  }
+  ring_bell(worker_of(env));
+}
+
+std::optional<Fault> ProcessPool::take_call(std::int32_t env, std::vector<std::byte>& answer) {
+  const Lock lock(books_.mutex);
+  Call& its = books_.call(env);
+  its.is_open = false;
+  if (!its.fault && !books_.inbox.read_answer(env, answer))
+    books_.fail_call(env, books_.found_broken(env, "the answer to a call"));
+  return std::exchange(its.fault, std::nullopt);
 }
 
 // ---- ending ------------------------------------------------------------------------------------

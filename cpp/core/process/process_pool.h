@@ -6,8 +6,8 @@
 // gets exactly one row, whatever happens. Python starts the processes: `admit` announces one, `to_restart` says which
 // workers need one.
 //
-// This class is the caller's side: workers and sending in process_pool.cpp, receiving in process_receive.cpp, questions
-// to envs in process_calls.cpp.
+// This class is the caller's side: workers, sending and questions to envs in process_pool.cpp, receiving in
+// process_receive.cpp.
 #pragma once
 
 #include <optional>
@@ -140,7 +140,6 @@ class ProcessPool final : public Pool {
   bool all_in_ring_are_over();
   std::optional<std::uint32_t> slots_over(std::uint32_t want, bool counted);
   bool has_row(const ProcessChecks::Slot& slot) const;
-  bool restore_ring();
 
   const ProcessOptions process_;
   const bool watches_resets_;  // resets have another deadline than steps

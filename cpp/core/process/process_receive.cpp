@@ -37,21 +37,13 @@ bool ProcessPool::ready() {
   if (found_over_ != 0 && found_over_ == wanted()) return true;  // what is over stays over
   const bool counted = Pool::ready();
   const bool suspect = (awaited()->header->done.load(std::memory_order_seq_cst) & BatchHeader::kSuspect) != 0;
-  if (!counted && !suspect && !books_.ring_is_lost && !words_due_) return false;
+  if (!counted && !suspect && !books_.is_broken() && !words_due_) return false;
   words_due_ = false;
   const Lock lock(books_.mutex);
   books_.check_whole();
-  if (books_.ring_is_lost && !restore_ring() && assigned_ == 0) return false;
   const bool over = rows_are_over(counted);
   found_over_ = over ? wanted() : 0;
   return over;
-}
-
-// Done by the caller, because only it knows which batches are open. False: not yet.
-bool ProcessPool::restore_ring() {
-  if (!books_.restore_ring(head_, opened_)) return false;
-  sealed_rows_ = 0;
-  return true;
 }
 
 bool ProcessPool::rows_are_over(bool counted) {
@@ -66,7 +58,10 @@ bool ProcessPool::rows_are_over(bool counted) {
   if (enough(over)) return true;
   // An env that is over has a slot, so we check this before the slots.
   const bool all = over && all_in_ring_are_over();
-  if (!over || (all && !enough(slots_over(want, counted)))) books_.lose_ring();
+  if (!over || (all && !enough(slots_over(want, counted)))) {
+    books_.break_down("which env has which row");
+    books_.check_whole();
+  }
   return false;
 }
 
@@ -117,8 +112,7 @@ void ProcessPool::work_or_wait(nanoseconds most) {
   const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
   // If the count does not help, the words decide, and a change of a word does not wake the caller.
   const bool is_suspect = (done & BatchHeader::kSuspect) != 0;
-  if (books_.ring_is_lost || is_suspect || done >= header.rows_for(want))
-    most = std::min(most, kDoubt);
+  if (is_suspect || done >= header.rows_for(want)) most = std::min(most, kDoubt);
   if (!ready()) {
     futex_wait(header.done, done, most, true);
     look_around();
@@ -131,7 +125,7 @@ void ProcessPool::look_around() {
   if (!pace_.look_is_due()) return;
   words_due_ = true;
   // Without the lock: only the caller opens and closes batches, and the hint is an atomic that workers move, too.
-  if (is_async() && !books_.ring_is_lost) books_.mend_hint();
+  if (is_async()) books_.mend_hint();
 }
 
 // A row that a worker wrote.
@@ -157,8 +151,10 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
   pace_.end();
   const Lock lock(books_.mutex);
   const std::vector<std::int32_t>& envs = assigned ? assigned_envs_ : slot_envs_;
-  if (batch.rows > (assigned ? std::ssize(assigned_envs_) : slot_count_))
-    books_.give_in("a batch was taken that is not ready");
+  if (batch.rows > (assigned ? std::ssize(assigned_envs_) : slot_count_)) {
+    books_.break_down("how many rows a batch has");
+    books_.check_whole();
+  }
   if (!assigned) books_.first_open = head_ + 1;
   found_over_ = 0;
   books_.inbox.begin_batch();

@@ -41,7 +41,7 @@ struct Enclosure {
 class Parcel {
  public:
   static std::size_t bytes(std::size_t row_bytes, std::span<const Enclosure> enclosures);
-  // Writes everything but the rows, and returns the place for these. `spare`: of an order, see `EngineParcels`.
+  // Writes everything but the rows, and returns the place for these. `spare`: of an order, see `ParcelServer`.
   static std::span<std::byte> pack(std::span<std::byte> to, std::size_t row_bytes, std::span<const Enclosure> enclosures,
                                    std::int32_t spare = 0);
 

@@ -1,6 +1,6 @@
 // What Moving-v0 and Sliding-v0 share: accelerate with a power, turn by an angle, or brake, and stop in the target.
 //
-// The Python envs in stepmill/zoo/hybrid.py describe the world and are equal to these bit for bit: both compute with
+// The Python envs in stepmill/zoo/hybrid describe the world and are equal to these bit for bit: both compute with
 // doubles, operation by operation in the same order. A motion class says how the agent moves:
 //
 //     struct Motion {

@@ -120,7 +120,7 @@ def _put_dots(
 
 
 def _write(picture: np.ndarray, text: str, row: int, column: int, colour: Colour, is_end: bool = False) -> None:
-    """From a column on, or up to it; a dot is 2 by 2 pixels."""
+    """Writes from a column on, or up to it; a dot is 2 by 2 pixels."""
     dots = letters(text)
     _put_dots(picture, dots, row, column - 2 * dots.shape[1] if is_end else column, 2, {"#": colour})
 

@@ -57,7 +57,7 @@ class _Payment(EnvElement):
 
 
 class DeliveryReward(_Payment):
-    """For a delivery: the sooner, the more."""
+    """Pays for a delivery: the sooner, the more."""
 
     _name = "DeliveryReward"
     bounds = (0.0, 1.0)
@@ -86,7 +86,7 @@ class DeliveryRewardRunner(EnvElementRunner):
 
 
 class ProgressReward(_Payment):
-    """For steps towards a delivery."""
+    """Pays for steps towards a delivery."""
 
     _name = "ProgressReward"
     bounds = (-0.02, 0.2)
@@ -187,7 +187,7 @@ class CourierReward(EnvElement):
 
     @staticmethod
     def add(payments: list[float]) -> np.ndarray:
-        """In the form of an env's reward."""
+        """The sum in the form of an env's reward."""
         return np.array([sum(payments)], np.float32)
 
 

@@ -109,13 +109,10 @@ class BaseEnvManager(Uncopyable):
             port: The port of the page, on this machine's own address; 0: any that is free.
             open_browser: Whether to open it in the default browser; by default if there is a terminal and a display.
         """
-        from stepmill.tools.watching.watch import Watch, check_port
+        from stepmill.tools.watching.watch import page_of
 
-        check_port(port)
-        if self._page is None or self._page.closed:
-            self._page = Watch(self._scheduler.pool.watched(type(self).__name__), port=port, open_browser=open_browser)
-        elif open_browser:
-            self._page.open()
+        pool = self._scheduler.pool.watched(type(self).__name__)
+        self._page = page_of(pool, self._page, port, open_browser)
         return self._page
 
     @property

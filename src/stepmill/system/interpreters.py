@@ -242,7 +242,7 @@ def _run(
 
 # ---- processes -----------------------------------------------------------------------------------
 
-_GUARDIAN = str(_PACKAGE / "hosts" / "process" / "forked" / "guardian.py")
+_GUARDIAN = str(_PACKAGE / "system" / "guardian.py")
 _END_S = 5.0
 
 

@@ -260,7 +260,7 @@ class PoolView(Uncopyable):
         return rows_of_info(info)
 
     def rollout(self, policy: Policy, steps: int, *, seed: int | None = None, observation: Any = None) -> Rollout:
-        """Lets every env make so many steps, with a policy that chooses the actions, and returns all of it.
+        """Lets every env make ``steps`` steps, with a policy that chooses the actions, and returns all of it.
 
         On a cluster (``backend="ray"``) the policy goes to the envs, and only the result travels.
 
@@ -306,7 +306,7 @@ class PoolView(Uncopyable):
         return self._rollouts(policy, steps, seed, observation)
 
     def play(
-        self, policy: Policy, *, seed: int = 0, episodes: Iterable[int] | None = None, raise_errors: bool = True
+        self, policy: Policy, *, seed: int = 0, episodes: Iterable[int | None] | None = None, raise_errors: bool = True
     ) -> Iterator[StepBatch]:
         """Resets envs and lets them play with a policy, for as long as you ask for the next batch.
 
@@ -321,7 +321,8 @@ class PoolView(Uncopyable):
             episodes: The seeds of the episodes to play. Each env plays the next one when its episode has ended or
                 failed, with the generator ``numpy.random.default_rng((seed, its seed))``, and the play ends when all
                 have ended: an episode does not depend on which env plays it. The next seeds are taken after you have
-                seen the batch in which episodes end. Without them, envs go on as ``autoreset`` says, for ever.
+                seen the batch in which episodes end. None instead of a seed goes on with the env's own random numbers.
+                Without ``episodes``, envs go on as ``autoreset`` says, for ever.
             raise_errors: Whether errors of envs end the play. Otherwise the batch has them, and the next action resets
                 the envs that failed, or they begin their next episode.
 
@@ -488,13 +489,9 @@ class PoolView(Uncopyable):
         """
         if self.closed or self._host.forked:
             self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
-        from stepmill.tools.watching.watch import Watch, check_port
+        from stepmill.tools.watching.watch import page_of
 
-        check_port(port)
-        if self._page is None or self._page.closed:
-            self._page = Watch(watched(self), port=port, open_browser=open_browser)
-        elif open_browser:
-            self._page.open()
+        self._page = page_of(watched(self), self._page, port, open_browser)
         return self._page
 
     def _native_attribute(self, name: str, env_ids: Sequence[int]) -> tuple[Any, ...]:

@@ -10,14 +10,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.errors import ActionError
 from stepmill.values.arguments import whole_number
-from stepmill.wrappers.base import Shapes, ShapeTeller, checked_observation, checked_reward, refuse
+from stepmill.wrappers.base import RecordedWrapper, Shapes, checked_observation, checked_reward, refuse
 
 
-class ActionRepeat(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class ActionRepeat(RecordedWrapper):
     """Takes every action ``action_repeat`` times, or until the episode ends, and sums the rewards.
 
     Observation, flags and info are those of the last repetition; ``info["abnormal"]`` is true if it was in any of them.
@@ -25,8 +24,7 @@ class ActionRepeat(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], action_repeat: int) -> None:
-        super().__init__(env)
-        RecordConstructorArgs.__init__(self, action_repeat=action_repeat)
+        super().__init__(env, action_repeat=action_repeat)
         self.action_repeat = whole_number("ActionRepeat: action_repeat", action_repeat, 1)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -50,7 +48,7 @@ class ActionRepeat(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
         return obs_shape, act_shape, rew_shape
 
 
-class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class MaxAndSkipEnv(RecordedWrapper):
     """Takes each action ``skip`` times; the observation is the maximum of the last two frames, pixel by pixel.
 
     Takes Box observations, images and vectors. Rewards are added up.
@@ -68,8 +66,7 @@ class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
 
     def __init__(self, env: gymnasium.Env[Any, Any], skip: int = 4) -> None:
         self.skip = whole_number("MaxAndSkipEnv: skip", skip, 1)
-        RecordConstructorArgs.__init__(self, skip=skip)
-        gymnasium.Wrapper.__init__(self, env)
+        super().__init__(env, skip=skip)
         if not isinstance(env.observation_space, spaces.Box):
             refuse("MaxAndSkipEnv", "a Box observation space", env.observation_space)
 
@@ -112,7 +109,7 @@ class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
 _TAKEN = "a Tuple of one Discrete and then Boxes of floats as action"
 
 
-class GymHybridDictAction(ShapeTeller, gymnasium.ActionWrapper[Any, Any, Any], RecordConstructorArgs):
+class GymHybridDictAction(RecordedWrapper, gymnasium.ActionWrapper[Any, Any, Any]):
     """Shows a ``Tuple(Discrete, Box, ...)`` action space as ``Dict(action_type=Discrete, action_args=Box)``.
 
     ``action_args`` is one vector: the parameters of all Boxes, one after another, each row by row. So gym-hybrid's
@@ -124,7 +121,6 @@ class GymHybridDictAction(ShapeTeller, gymnasium.ActionWrapper[Any, Any, Any], R
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        RecordConstructorArgs.__init__(self)
         self._type, self._boxes = _parts(env.action_space)
         low = np.concatenate([box.low.ravel() for box in self._boxes])
         high = np.concatenate([box.high.ravel() for box in self._boxes])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import gymnasium
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.errors import EnvError, ObservationError, SpaceError
 from stepmill.values.fitting import Misfit, as_numbers, fit, member_of
@@ -22,6 +24,18 @@ class ShapeTeller:
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any) -> Shapes:
         """The shapes outside the wrapper, from those inside. Takes the wrapper's own arguments too."""
         return obs_shape, act_shape, rew_shape
+
+
+class RecordedWrapper(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """A wrapper whose arguments are a part of the env's spec, so that ``gymnasium.make(env.spec)`` makes the same."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], **arguments: Any) -> None:
+        RecordConstructorArgs.__init__(self, **arguments)
+        gymnasium.Wrapper.__init__(self, env)
+
+
+class RecordedObservationWrapper(RecordedWrapper, gymnasium.ObservationWrapper[Any, Any, Any]):
+    """The same for wrappers that only change observations."""
 
 
 def refuse(wrapper: str, expected: str, got: Any) -> NoReturn:

@@ -8,10 +8,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.values.arguments import whole_number
-from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.base import RecordedWrapper, Shapes, ShapeTeller, refuse
 
 NOOP = 0
 FIRE = 1
@@ -39,7 +38,7 @@ def fires(env: gymnasium.Env[Any, Any]) -> bool:
     return meanings is not None and meanings[FIRE : FIRE + 1] == ["FIRE"]
 
 
-class NoopResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class NoopResetEnv(RecordedWrapper):
     """After each reset, takes action 0 between 1 and ``noop_max`` times.
 
     Takes any observation, also a Dict, and Discrete actions; if the env says what they mean, 0 must be NOOP.
@@ -56,8 +55,7 @@ class NoopResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
 
     def __init__(self, env: gymnasium.Env[Any, Any], noop_max: int = 30) -> None:
         self.noop_max = whole_number("NoopResetEnv: noop_max", noop_max, 1)
-        RecordConstructorArgs.__init__(self, noop_max=noop_max)
-        gymnasium.Wrapper.__init__(self, env)
+        super().__init__(env, noop_max=noop_max)
         require_noop("NoopResetEnv", env)
         self._own_generator: np.random.Generator | None = None
 
@@ -92,7 +90,7 @@ class NoopResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
         return obs, info
 
 
-class FireResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class FireResetEnv(RecordedWrapper):
     """After each reset takes action 1, which must mean FIRE: some games do not start without it.
 
     Takes any observation, also a Dict. If the episode ends on the FIRE, a new one starts, without a FIRE. The info is
@@ -100,8 +98,7 @@ class FireResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        RecordConstructorArgs.__init__(self)
-        gymnasium.Wrapper.__init__(self, env)
+        super().__init__(env)
         if not isinstance(env.action_space, spaces.Discrete) or not env.action_space.contains(FIRE):
             refuse("FireResetEnv", "a Discrete action space that holds action 1", env.action_space)
         if not fires(env):
@@ -119,7 +116,7 @@ class FireResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
         return obs, {**info, **said}
 
 
-class EpisodicLifeEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class EpisodicLifeEnv(RecordedWrapper):
     """A lost life ends the episode (``terminated``), and the next one continues the game.
 
     Takes any observation, also a Dict, and Discrete actions; if the env says what they mean, 0 must be NOOP. The env
@@ -134,8 +131,7 @@ class EpisodicLifeEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Record
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        RecordConstructorArgs.__init__(self)
-        gymnasium.Wrapper.__init__(self, env)
+        super().__init__(env)
         require_noop("EpisodicLifeEnv", env)
         self.lives = 0
         self.was_real_done = True

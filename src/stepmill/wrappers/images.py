@@ -11,20 +11,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.errors import ConfigError
 from stepmill.system.optional import require
 from stepmill.values.arguments import whole_number
-from stepmill.wrappers.base import Shapes, ShapeTeller, checked_observation, refuse
+from stepmill.wrappers.base import RecordedObservationWrapper, Shapes, checked_observation, refuse
 
 
-class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+class ImageWrapper(RecordedObservationWrapper):
     """Changes one array: the whole observation, or with a ``dict_key`` that part of a Dict observation."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], dict_key: str | None, **arguments: Any) -> None:
-        RecordConstructorArgs.__init__(self, dict_key=dict_key, **arguments)
-        gymnasium.ObservationWrapper.__init__(self, env)
+        super().__init__(env, dict_key=dict_key, **arguments)
         self.dict_key = dict_key
         space = env.observation_space
         if dict_key is None:

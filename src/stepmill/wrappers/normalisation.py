@@ -9,13 +9,19 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.errors import ConfigError, EnvError, InputError, ObservationError
 from stepmill.values.arguments import real_number, true_or_false
 from stepmill.values.fitting import Misfit, fit
 from stepmill.values.trees import map_tree, map_trees
-from stepmill.wrappers.base import Shapes, ShapeTeller, checked_observation, checked_reward, refuse
+from stepmill.wrappers.base import (
+    RecordedObservationWrapper,
+    RecordedWrapper,
+    Shapes,
+    checked_observation,
+    checked_reward,
+    refuse,
+)
 from stepmill.wrappers.running_mean_std import RunningMeanStd
 
 # A RunningMeanStd; for a Dict observation a dict of these.
@@ -24,7 +30,7 @@ Statistics = Any
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+class ObsNormEnv(RecordedObservationWrapper):
     """``(x - mean) / sqrt(variance + epsilon)`` for each feature, clipped to ``[-clip, clip]``, as float32.
 
     Mean and variance are those of all observations since the wrapper was made, including the current one, over all
@@ -47,8 +53,7 @@ class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
         epsilon: float = 1e-8,
         training: bool = True,
     ) -> None:
-        super().__init__(env)
-        RecordConstructorArgs.__init__(self, clip=clip, epsilon=epsilon, training=training)
+        super().__init__(env, clip=clip, epsilon=epsilon, training=training)
         self.clip = None if clip is None else real_number("ObsNormEnv: clip", clip, 0, _LARGEST, above=True)
         self.epsilon = real_number("ObsNormEnv: epsilon", epsilon, 0, above=True)
         self.training = true_or_false("ObsNormEnv: training", training)
@@ -121,7 +126,7 @@ def _load(statistics: Statistics, state: Any) -> None:
         raise ConfigError(f"ObsNormEnv: {misfit.message('state')}") from None
 
 
-class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class RewardNormEnv(RecordedWrapper):
     """``reward / sqrt(variance of the discounted returns + epsilon)``, clipped to ``[-clip, clip]``.
 
     The discounted return of a step is ``return = gamma * return + reward``, starting from 0 at every reset, however the
@@ -150,8 +155,7 @@ class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
         clip: float | None = 10.0,
         training: bool = True,
     ) -> None:
-        super().__init__(env)
-        RecordConstructorArgs.__init__(self, gamma=gamma, epsilon=epsilon, clip=clip, training=training)
+        super().__init__(env, gamma=gamma, epsilon=epsilon, clip=clip, training=training)
         self.gamma = real_number("RewardNormEnv: gamma", gamma, 0, 1)
         self.epsilon = real_number("RewardNormEnv: epsilon", epsilon, 0, above=True)
         self.clip = None if clip is None else real_number("RewardNormEnv: clip", clip, 0, above=True)
@@ -208,7 +212,7 @@ class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
         return obs_shape, act_shape, rew_shape
 
 
-class StaticObsNorm(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+class StaticObsNorm(RecordedObservationWrapper):
     """``(x - mean) / std``, as float32; the bounds of the space are scaled too.
 
     Takes Box observations of any float or integer type, but no Dicts.
@@ -220,8 +224,7 @@ class StaticObsNorm(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Re
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], mean: Any, std: Any) -> None:
-        super().__init__(env)
-        RecordConstructorArgs.__init__(self, mean=mean, std=std)
+        super().__init__(env, mean=mean, std=std)
         space = env.observation_space
         if not isinstance(space, spaces.Box) or space.dtype.kind not in "iuf":
             refuse("StaticObsNorm", "a Box of numbers as observation", space)

@@ -13,7 +13,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import CustomSpaceError
-from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from gymnasium.wrappers.utils import create_zero_array
 
@@ -21,10 +20,17 @@ from stepmill.errors import ActionError
 from stepmill.values.arguments import whole_number
 from stepmill.values.fitting import holds_arrays
 from stepmill.values.trees import leaves, map_trees, step_into, tree_of
-from stepmill.wrappers.base import Shapes, ShapeTeller, checked_observation, checked_reward, refuse
+from stepmill.wrappers.base import (
+    RecordedObservationWrapper,
+    RecordedWrapper,
+    Shapes,
+    checked_observation,
+    checked_reward,
+    refuse,
+)
 
 
-class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class FrameStack(RecordedWrapper):
     """Stacks the last ``n_frames`` observations, oldest first, along a new first axis; at reset the first is repeated.
 
     Takes Box, MultiBinary and MultiDiscrete observations, and Dict and Tuple ones of these, which it stacks part by
@@ -42,8 +48,7 @@ class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConst
 
     def __init__(self, env: gymnasium.Env[Any, Any], n_frames: int = 4) -> None:
         self.n_frames = whole_number("FrameStack: n_frames", n_frames, 1)
-        RecordConstructorArgs.__init__(self, n_frames=n_frames)
-        gymnasium.Wrapper.__init__(self, env)
+        super().__init__(env, n_frames=n_frames)
         if not _can_be_stacked(env.observation_space):
             refuse(
                 "FrameStack",
@@ -98,7 +103,7 @@ def _stacked_shape(shape: Any, n_frames: int) -> Any:
 _TAKEN = "a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple of these"
 
 
-class FlatObs(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+class FlatObs(RecordedObservationWrapper):
     """One flat vector of float32, laid out as ``gymnasium.spaces.utils.flatten`` does.
 
     Takes Box, Discrete, MultiDiscrete and MultiBinary observations, and Dicts and Tuples of these, also nested. The
@@ -114,8 +119,7 @@ class FlatObs(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordCo
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], size: int | None = None) -> None:
-        super().__init__(env)
-        RecordConstructorArgs.__init__(self, size=size)
+        super().__init__(env, size=size)
         space = env.observation_space
         leaves = list(_leaves(space))
         flat: Any = spaces.utils.flatten_space(space)
@@ -163,7 +167,7 @@ def _float32(values: Any) -> np.ndarray:
         return np.asarray(values).astype(np.float32)
 
 
-class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class ObsPlusPrevActRew(RecordedWrapper):
     """The observation becomes a Dict of ``obs``, ``prev_action`` and ``prev_reward_extrinsic``.
 
     ``prev_action`` is a copy of the action of this step, in the type of the action space; it is not clipped, so an
@@ -179,7 +183,6 @@ class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        RecordConstructorArgs.__init__(self)
         try:
             create_zero_array(env.action_space)
         except CustomSpaceError:
@@ -238,15 +241,14 @@ def _own(space: Any, action: Any) -> Any:
     return own
 
 
-class RamWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+class RamWrapper(RecordedObservationWrapper):
     """Shows the 128 bytes of a console's memory as an image of one column: ``(128,)`` becomes ``(128, 1, 1)``, float32.
 
     Takes Box observations with one axis, of any length. The values stay unchanged; ``ScaledFloatFrame`` scales them.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        RecordConstructorArgs.__init__(self)
-        gymnasium.ObservationWrapper.__init__(self, env)
+        super().__init__(env)
         space = env.observation_space
         if not isinstance(space, spaces.Box) or len(space.shape) != 1:
             refuse("RamWrapper", "a Box observation space of shape (128,), or another with one axis", space)

@@ -6,25 +6,23 @@ from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
-from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.values.arguments import whole_number
-from stepmill.wrappers.base import Shapes, ShapeTeller, checked_reward
+from stepmill.wrappers.base import RecordedWrapper, Shapes, checked_reward
 
 
-class ClipRewardEnv(ShapeTeller, gymnasium.RewardWrapper[Any, Any], RecordConstructorArgs):
+class ClipRewardEnv(RecordedWrapper, gymnasium.RewardWrapper[Any, Any]):
     """Replaces the reward with its sign: -1.0, 0.0 or 1.0. Takes any observation, also a Dict, and any action."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        RecordConstructorArgs.__init__(self)
-        gymnasium.RewardWrapper.__init__(self, env)
+        super().__init__(env)
 
     def reward(self, reward: SupportsFloat) -> float:
         """The sign of the reward."""
         return float(np.sign(checked_reward("ClipRewardEnv", reward)))
 
 
-class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class DelayReward(RecordedWrapper):
     """Holds the rewards back and pays their sum at every ``delay_reward_step``-th step of an episode and at its end.
 
     The other steps have reward 0, so the return of an episode stays the same. The reward must be one number;
@@ -32,8 +30,7 @@ class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCons
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], delay_reward_step: int) -> None:
-        super().__init__(env)
-        RecordConstructorArgs.__init__(self, delay_reward_step=delay_reward_step)
+        super().__init__(env, delay_reward_step=delay_reward_step)
         self.delay_reward_step = whole_number("DelayReward: delay_reward_step", delay_reward_step, 1)
         self._owed = 0.0
         self._steps = 0  # since the last payment
@@ -64,7 +61,7 @@ class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCons
 _NAMES = ("eval_episode_return", "final_eval_reward")
 
 
-class EvalEpisodeReturn(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class EvalEpisodeReturn(RecordedWrapper):
     """Adds the sum of an episode's rewards to the info of its last step, as ``eval_episode_return``, a Python float.
 
     Older callers find the same float as ``final_eval_reward``. Put it inside wrappers that change rewards: it sums what
@@ -76,7 +73,6 @@ class EvalEpisodeReturn(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        RecordConstructorArgs.__init__(self)
         self._return = 0.0
 
     @property

@@ -1,6 +1,6 @@
 """The envs that come with stepmill: a file or a folder per family. Each registers its ids when it is imported."""
 
-from stepmill.zoo import (
+from stepmill.zoo import (  # noqa: F401
     atari,
     box2d,
     classic,
@@ -17,21 +17,3 @@ from stepmill.zoo import (
     toy,
     vizdoom,
 )
-
-__all__ = [
-    "atari",
-    "box2d",
-    "classic",
-    "debug",
-    "dm_control",
-    "highway",
-    "hybrid",
-    "metaworld",
-    "minigrid",
-    "mujoco",
-    "nethack",
-    "pettingzoo",
-    "robotics",
-    "toy",
-    "vizdoom",
-]

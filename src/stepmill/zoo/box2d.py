@@ -3,8 +3,6 @@
 from stepmill.registry.records import Family, add_family
 from stepmill.system.optional import BOX2D
 
-__all__: list[str] = []
-
 _NAMES = ("LunarLander", "LunarLanderContinuous", "BipedalWalker", "BipedalWalkerHardcore", "CarRacing")
 
 add_family(Family(BOX2D, tuple(rf"{name}-v\d+" for name in _NAMES), example="LunarLander-v3", at_least=5))

@@ -14,8 +14,6 @@ from stepmill.registry.records import EnvRecord, add
 from stepmill.system.optional import DM_CONTROL
 from stepmill.values.arguments import one_of, true_or_false, whole_number
 
-__all__ = ["TASKS", "load"]
-
 TASKS = {
     "acrobot": ("swingup", "swingup_sparse"),
     "ball_in_cup": ("catch",),

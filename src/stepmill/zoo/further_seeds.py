@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["FurtherSeeds"]
-
 
 class FurtherSeeds:
     """Numbers that follow from the last seed that a reset was given; from chance, until there is one."""

@@ -16,8 +16,6 @@ from stepmill.registry.records import Family, GymnasiumFactory, add_family
 from stepmill.system.optional import HIGHWAY
 from stepmill.zoo.further_seeds import FurtherSeeds
 
-__all__ = ["HighwayFactory", "SeededHighway", "VehiclesAsPlayers"]
-
 
 class HighwayFactory(GymnasiumFactory):
     """Makes envs of highway-env whose infos repeat too."""
@@ -37,7 +35,7 @@ class SeededHighway(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._seeds = FurtherSeeds()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Its reset makes a new action space, so that cannot be seeded before."""
+        """Starts an episode. It makes a new action space, which cannot be seeded before."""
         observation, _ = self.env.reset(seed=seed, options=options)
         inside: Any = self.unwrapped
         inside.action_space.seed(int(self._seeds.after(seed).integers(2**31)))
@@ -60,7 +58,7 @@ class VehiclesAsPlayers(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.num_players = len(acts)  # type: ignore[arg-type]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """As the env inside."""
+        """Starts an episode of the env inside."""
         observations, info = self.env.reset(seed=seed, options=options)
         return np.stack(observations), info
 

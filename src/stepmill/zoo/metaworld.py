@@ -21,8 +21,6 @@ from stepmill.registry.records import Family, add_family
 from stepmill.system.optional import METAWORLD, explained_misfit
 from stepmill.values.arguments import one_of
 
-__all__ = ["MetaWorldFactory", "SeededMetaWorld", "ids"]
-
 _PREFIX = "Meta-World/"
 _BENCHMARKS = ("MT10", "MT25", "MT50")  # their tasks are those of the envs of a pool, one after the other
 _SINGLE = ("MT1", "goal_hidden", "goal_observable")  # the task is the argument ``env_name``
@@ -30,7 +28,7 @@ _GOAL = slice(36, 39)  # where the goal is in an observation
 
 
 def ids() -> list[str]:
-    """Those that a pool can run."""
+    """The ids that a pool can run."""
     return [_PREFIX + name for name in (*_SINGLE, *_BENCHMARKS)]
 
 
@@ -69,7 +67,7 @@ class MetaWorldFactory(EnvFactory):
         return functools.partial(_make_goal_env, name, task)
 
     def known_keys(self) -> list[str] | None:
-        """Those that Meta-World passes on to each env, as far as it tells."""
+        """The keys that Meta-World passes on to each env, as far as it says."""
         import metaworld
 
         return list(self.defaults()) if hasattr(metaworld, "_init_each_env") else None

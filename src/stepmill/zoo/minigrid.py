@@ -3,8 +3,6 @@
 from stepmill.registry.records import Family, add_family
 from stepmill.system.optional import MINIGRID
 
-__all__: list[str] = []
-
 add_family(
     Family(
         MINIGRID,

@@ -14,8 +14,6 @@ from stepmill.registry.records import Family, GymnasiumFactory, add_family
 from stepmill.system.optional import NLE
 from stepmill.zoo.further_seeds import FurtherSeeds
 
-__all__ = ["NetHackFactory", "SeededNetHack"]
-
 _UNSEEDED = "NetHackChallenge"  # refuses seeds, as the competition did
 
 

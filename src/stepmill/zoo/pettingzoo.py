@@ -20,8 +20,6 @@ from stepmill.registry.records import Family, add_family
 from stepmill.system.optional import BOX2D, MPE2, PETTINGZOO, check_installed, is_installed, missing
 from stepmill.zoo.further_seeds import FurtherSeeds
 
-__all__ = ["PettingZooFactory", "mpe2_ids", "pettingzoo_ids"]
-
 _HERE = "stepmill.zoo.pettingzoo"
 _MPE2 = "mpe2"
 _COLLECTIONS = ("butterfly", "sisl", "classic")
@@ -104,12 +102,12 @@ def _seeded_each_time(env: Any) -> Any:
 
 
 def mpe2_ids() -> list[str]:
-    """Those of the installed mpe2."""
+    """The ids of the installed mpe2."""
     return list(_modules_in(_MPE2))
 
 
 def pettingzoo_ids() -> list[str]:
-    """Those of the installed PettingZoo that can be made."""
+    """The ids of the installed PettingZoo that can be made."""
     ids = [id for collection in _COLLECTIONS for id in _modules_in(f"pettingzoo.{collection}")]
     return [id for id in ids if is_installed(BOX2D) or not id.startswith(_WITH_BOX2D)]
 

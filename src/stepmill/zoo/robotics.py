@@ -3,8 +3,6 @@
 from stepmill.registry.records import Family, add_family
 from stepmill.system.optional import ROBOTICS
 
-__all__: list[str] = []
-
 _BEGINNINGS = (
     *("FetchReach", "FetchPush", "FetchSlide", "FetchPickAndPlace", "HandReach", "HandManipulate"),
     *("AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen"),

@@ -14,8 +14,6 @@ from stepmill.envs.adapters.dm_adapter import SEED_MODULUS, DmAsGymnasium, space
 from stepmill.system.headless import drawing
 from stepmill.system.optional import DM_CONTROL, explained_misfit, require
 
-__all__ = ["SuiteEnv", "SuiteTask"]
-
 # Domains whose models are drawn from the seed at construction: another seed is another model.
 _RANDOM_MODELS = ("lqr",)
 # Tasks that need OpenGL for a reset, even if nobody looks.
@@ -57,7 +55,7 @@ class SuiteTask:
             return pixels.Wrapper(env, self.pixels_only, self.picture)
 
     def drawing(self) -> contextlib.AbstractContextManager[None]:
-        """To draw in."""
+        """Returns a context to draw in."""
         return drawing(str(self), sys.modules["dm_control._render"].BACKEND)
 
 

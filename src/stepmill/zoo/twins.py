@@ -18,19 +18,6 @@ from stepmill.sources.drawing import Scene
 from stepmill.sources.source import NativeSource
 from stepmill.system.optional import imported, require
 
-__all__ = [
-    "Acrobot",
-    "Blackjack",
-    "CartPole",
-    "CliffWalking",
-    "FrozenLake",
-    "MountainCar",
-    "MountainCarContinuous",
-    "Pendulum",
-    "Taxi",
-    "TwinDrawer",
-]
-
 _SDL_DRIVER = "SDL_VIDEODRIVER"
 
 

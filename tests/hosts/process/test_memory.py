@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from pathlib import Path
 from typing import Any
@@ -59,8 +58,8 @@ EXPECTED = [[float(step % 6)] * 2 for step in range(1, 13)]
 def test_whatever_envs_write_into_shared_memory_every_action_has_one_row(mode: str, capfd: Any) -> None:
     trial = scribble.Trial(mode, seed=7)
     before = scribble.peak_memory()
-    with contextlib.suppress(BrokenPoolError):
-        trial.run(25)
+    lived = trial.run(25)
+    assert lived or mode not in scribble.MODES_WITHOUT_A_RING
     assert scribble.peak_memory() - before < scribble.MOST_GROWTH
     capfd.readouterr()  # workers that crash say so
 
@@ -77,6 +76,18 @@ def test_a_worker_whose_word_is_broken_is_replaced() -> None:
         assert stats["restarts"] >= 1
         assert [worker["pid"] for worker in stats["workers"]] != pids
         assert list(pool.get_attr("count")) is not None
+
+
+def test_a_ring_that_an_env_overwrites_breaks_the_pool_within_one_recv() -> None:
+    pool = make(Wiping, batch_size=1, on_error="restart", max_restarts=100)
+    pool.reset()
+    pool.send(np.array([1]), np.array([0]))
+    for _ in range(2):
+        with pytest.raises(BrokenPoolError, match=r"which env has which row.*close the pool and make it again"):
+            pool.recv()
+    with pytest.raises(BrokenPoolError):
+        pool.send(np.array([0]), np.array([1]))
+    pool.close()
 
 
 class Wiping(wild.Counting):

@@ -47,14 +47,14 @@ def crossings(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     class Counted:
         def __init__(self, *arguments: Any) -> None:
-            self._parcels = _native.EngineParcels(*arguments)
+            self._parcels = _native.ParcelServer(*arguments)
 
         def __getattr__(self, name: str) -> Any:
             counted[f"actor: {name}"] += 1
             return getattr(self._parcels, name)
 
     class Native:
-        EngineParcels = Counted
+        ParcelServer = Counted
 
         def __getattr__(self, name: str) -> Any:
             return getattr(_native, name)

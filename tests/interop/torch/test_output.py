@@ -9,6 +9,7 @@ import torch
 import stepmill
 from stepmill import errors
 from stepmill.interop.torch import as_tensors
+from stepmill.views.gymnasium import GymnasiumPool
 from support.outputs import DTYPES, AllTypes, assert_shows, make_kind, split
 from support.probes import MODES, VIEWS, assert_equal, make_probe
 
@@ -199,3 +200,18 @@ def test_a_policy_of_torch_plays() -> None:
         loss = -(policy(obs).logsumexp(1) * reward).mean()
         loss.backward()
         assert policy.weight.grad is not None
+
+
+def test_a_view_with_tensors_takes_the_place_of_one_with_arrays() -> None:
+    pool = stepmill.make("CartPole-v1", num_envs=2)
+    with GymnasiumPool.over(pool, output="torch") as tensors:
+        assert (tensors.settings.output, pool.settings.output, tensors.device) == ("torch", "numpy", "cpu")
+        observation, _ = tensors.reset()
+        assert isinstance(observation, torch.Tensor)
+
+
+def test_the_device_is_the_gpu_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with stepmill.make("CartPole-v1", output="torch") as pool:
+        assert pool.device == "cpu"
+        monkeypatch.setattr(pool._output, "reader", 3)
+        assert pool.device == "cuda:3"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepmill.tools.cli.commands import doctor
-from stepmill.tools.cli.commands.doctor import Trial
+from stepmill.tools.cli.commands.doctor import Probe
 
 Run = Callable[..., Any]
 
@@ -56,12 +56,12 @@ def test_known_bad_versions(installed: Any, versions: dict[str, str], said: str)
     ],
 )
 def test_the_outcome_of_a_trial(code: str, outcome: str) -> None:
-    assert doctor.outcome_of(Trial("a trial", code, "-")) == outcome
+    assert doctor.outcome_of(Probe("a trial", code, "-")) == outcome
 
 
 def test_a_trial_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_SECONDS", 0.01)
-    assert doctor.outcome_of(Trial("stuck", "import signal; signal.pause()", "-")) == "it took longer than 0 s"
+    assert doctor.outcome_of(Probe("stuck", "import signal; signal.pause()", "-")) == "it took longer than 0 s"
 
 
 def test_there_is_a_pool_for_every_backend() -> None:
@@ -92,9 +92,9 @@ def test_a_broken_package_is_found_and_the_pools_work(
 
 def test_the_report_in_words(stepmill_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = [
-        Trial("good", "import json", "-"),
-        Trial("a pool", "import no_such_module", "mend it"),
-        Trial("a picture", "raise SystemExit('no EGL')", "for pictures only", is_needed=False),
+        Probe("good", "import json", "-"),
+        Probe("a pool", "import no_such_module", "mend it"),
+        Probe("a picture", "raise SystemExit('no EGL')", "for pictures only", is_needed=False),
     ]
     monkeypatch.setattr(doctor, "trials", lambda: tried)
     done = stepmill_command("doctor")
@@ -106,7 +106,7 @@ def test_the_report_in_words(stepmill_command: Run, monkeypatch: pytest.MonkeyPa
 
 
 def test_notes_are_exit_code_0(stepmill_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "trials", lambda: [Trial("a picture", "raise SystemExit(1)", "-", is_needed=False)])
+    monkeypatch.setattr(doctor, "trials", lambda: [Probe("a picture", "raise SystemExit(1)", "-", is_needed=False)])
     done = stepmill_command("doctor")
     assert done.code == 0
     assert "Everything that is needed works." in done.out
@@ -118,7 +118,7 @@ from stepmill.tools.cli.commands import doctor
 from stepmill.tools.cli.entry import main
 
 stuck = f"open({sys.argv[1]!r}, 'w').close(); import signal; signal.pause()"
-doctor.trials = lambda: [doctor.Trial("good", "import json", "-"), doctor.Trial("stuck", stuck, "-")]
+doctor.trials = lambda: [doctor.Probe("good", "import json", "-"), doctor.Probe("stuck", stuck, "-")]
 sys.exit(main(["doctor", "--json"]))
 """
 

@@ -115,7 +115,7 @@ def test_a_library_that_turns_it_into_an_error_of_its_own(
         swallow()
         raise BrokenPipeError("its processes are gone")
 
-    monkeypatch.setattr(peers, "gymnasium_envs", broken)
+    monkeypatch.setattr(peers, "build_gymnasium", broken)
     done = stepmill_command("bench", "CartPole-v1", "--seconds", 0.01, "--repeats", 1, "--json")
     assert done.code == 130
     assert (done.json["interrupted"], done.json["envs"][0]["failed"]) == (True, {})

@@ -296,7 +296,7 @@ def test_a_port_that_is_none_is_refused_while_the_page_is_open_too(pool: Any, pa
 
 
 def test_many_connections_neither_start_threads_without_end_nor_keep_the_user_out(client: Client) -> None:
-    """Those of others, who send half a request and wait: the oldest are dropped for new ones."""
+    """Other users send half a request and wait: the oldest connections are dropped for new ones."""
     half = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\n".encode()
     with contextlib.ExitStack() as opened:
         others = [opened.enter_context(socket.create_connection(("127.0.0.1", client.port))) for _ in range(100)]

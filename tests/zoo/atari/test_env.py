@@ -68,7 +68,7 @@ CFGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", CFGS)
-def test_spaces_and_info_are_told_without_the_emulator_and_are_right(
+def test_spaces_and_info_are_known_without_the_emulator_and_are_right(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = AtariEnv({**CFG, **CFGS[kind]})
@@ -85,7 +85,7 @@ def test_spaces_and_info_are_told_without_the_emulator_and_are_right(
     env.close()
 
 
-def test_what_the_game_cannot_show_itself_wrappers_show() -> None:
+def test_without_frame_skip_the_wrappers_do_the_work() -> None:
     shown = [AtariEnv({**CFG, "noop_max": 1, "frame_skip": skip}) for skip in (4, None)]
     for env in shown:
         env.seed(3)
@@ -96,7 +96,7 @@ def test_what_the_game_cannot_show_itself_wrappers_show() -> None:
 
 
 @pytest.mark.parametrize("env_kwargs", [{"full_action_space": True}, {"obs_type": "grayscale"}])
-def test_where_the_game_is_made_otherwise_the_emulator_is_asked(env_kwargs: dict[str, Any]) -> None:
+def test_spaces_of_other_observations_are_the_emulators(env_kwargs: dict[str, Any]) -> None:
     env = AtariEnv({**CFG, "size": None, "scale": False, "frame_stack": None, "env_kwargs": env_kwargs})
     full = "full_action_space" in env_kwargs
     assert env.action_space == spaces.Discrete(18 if full else 4)
@@ -106,7 +106,7 @@ def test_where_the_game_is_made_otherwise_the_emulator_is_asked(env_kwargs: dict
 
 
 @pytest.mark.parametrize("size", [84, None])
-def test_a_mode_that_the_game_does_not_have_is_told_with_those_that_it_has(size: int | None) -> None:
+def test_a_mode_that_the_game_does_not_have_is_an_error_that_lists_its_modes(size: int | None) -> None:
     env = AtariEnv({**CFG, "size": size, "env_kwargs": {"mode": 77}})
     with pytest.raises(ConfigError, match=r": mode: expected one of 0, .*, got 77"):
         env.reset()
@@ -256,7 +256,7 @@ def test_same_seed_same_episodes(train: AtariEnv) -> None:
 # ---- wrong use -----------------------------------------------------------------------------------
 
 
-def test_wrong_use_is_told(train: AtariEnv) -> None:
+def test_wrong_use_is_an_error_that_says_so(train: AtariEnv) -> None:
     with pytest.raises(MissingConfigError, match="AtariEnv: expected a cfg with the key env_id, got one with is_train"):
         AtariEnv({"is_train": True})
     with pytest.raises(ConfigError, match=r"AtariEnv: size: expected a number, or \(height, width\), got \(1, 2, 3\)"):

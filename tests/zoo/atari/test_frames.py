@@ -110,7 +110,7 @@ def test_linear_instead_of_area(seaquest: Any) -> None:
     np.testing.assert_array_equal(shown.stack[0], wanted)
 
 
-def test_a_missing_opencv_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_opencv_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     matching_form.cache_clear()
     frames._opencvs_form.cache_clear()
     monkeypatch.setitem(sys.modules, "cv2", None)

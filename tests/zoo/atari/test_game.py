@@ -146,7 +146,7 @@ def test_a_copy_plays_the_same(invaders: AtariGame) -> None:
     ],
     ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
 )
-def test_a_wrong_option_is_told(wrong: dict[str, Any], expected: str) -> None:
+def test_a_wrong_option_is_an_error_that_says_so(wrong: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         AtariGame("pong", **wrong)
     assert str(caught.value).startswith("pong: ")
@@ -171,7 +171,7 @@ def test_a_broken_rom_is_an_error(content: bytes | None, tmp_path: Path, monkeyp
         AtariGame("pong")
 
 
-def test_an_emulator_that_differs_from_our_table_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulator_that_differs_from_our_table_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ale_py.ALEInterface, "getScreenDims", lambda _: (99, 160))
     with pytest.raises(EnvError, match="pong: expected 6 actions and a screen of 210 x 160, got 6 and 99 x 160"):
         AtariGame("pong").reset(seed=0)

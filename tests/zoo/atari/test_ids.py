@@ -59,14 +59,14 @@ def test_nothing_is_imported_before_an_id_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("id", ["ALE/Pong-v5", "PongNoFrameskip-v4"])
-def test_a_missing_emulator_is_told(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_emulator_is_an_error_that_says_so(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
     monkeypatch.delitem(gymnasium.registry, id)
     with pytest.raises(MissingPackageError, match=rf"^{id} needs ale-py, .*stepmill\[atari\]"):
         stepmill.make(id, num_envs=1)
 
 
-def test_a_missing_emulator_is_told_for_our_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_emulator_is_an_error_for_our_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepmill.system.optional.importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingPackageError, match=r"^Pong-v5 needs ale-py, .*pip install 'stepmill\[atari\]'"):
         stepmill.make("Pong-v5", num_envs=1)
@@ -130,7 +130,7 @@ def test_preprocessing_keeps_the_sticky_actions_of_an_id(id: str, sticky: float)
         assert pool.single_observation_space.shape == (4, 84, 84)
 
 
-def test_options_that_do_not_go_together_are_told() -> None:
+def test_options_that_do_not_go_together_are_an_error() -> None:
     with pytest.raises(UnknownConfigError, match=r"'frameskip' with preprocessing, frame_skip is .*: stack_num turned"):
         stepmill.make("ALE/Pong-v5", stack_num=4, frameskip=4)
     with pytest.raises(UnknownConfigError, match="Pong-v5 has no config key 'stack_number', did you mean 'stack_num'"):
@@ -263,12 +263,12 @@ def test_a_broken_rom_does_not_end_a_worker(backend: str, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
 @pytest.mark.parametrize("id", ["Pong-v5", "ALE/Pong-v5"])
-def test_a_mode_that_the_game_does_not_have_is_told_with_those_that_it_has(id: str, backend: str) -> None:
+def test_a_mode_that_the_game_does_not_have_is_an_error_that_lists_its_modes(id: str, backend: str) -> None:
     with pytest.raises(ConfigError, match=r"^pong: mode: expected one of 0, 1, got 77"):
         stepmill.make(id, backend=backend, mode=77)
 
 
-def test_a_difficulty_that_the_game_does_not_have_is_told_with_those_that_it_has() -> None:
+def test_a_difficulty_that_the_game_does_not_have_is_an_error_that_lists_its_difficulties() -> None:
     with pytest.raises(ConfigError, match=r"^pong: difficulty: expected one of 0, 1, 2, 3, got 9"):
         stepmill.make("PongNoFrameskip-v4", backend="inline", difficulty=9)
 

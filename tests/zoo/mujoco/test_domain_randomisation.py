@@ -284,7 +284,7 @@ def test_changes_survive_a_killed_worker(pair: Any, place: str, deadline: None) 
 
 
 def test_a_dead_worker_is_an_error_that_changes_nothing(pair: Any, deadline: None) -> None:
-    """As with calls of methods: until the env's next row has reported the death."""
+    """It is like calls of methods: until the env's next row has reported the death."""
     both = pair("native-process", "HalfCheetah-v5", "next_step", on_error="restart")
     both.reset()
     both.set(None, {"opt.density": 1.0})

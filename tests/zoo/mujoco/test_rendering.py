@@ -186,7 +186,7 @@ def test_the_speed_of_videos_follows_frame_skip(make: Any, frame_skip: int) -> N
 
 @pytest.mark.usefixtures("gl")
 def test_an_env_is_drawn_with_the_model_that_it_has_now(make: Any) -> None:
-    """As Gymnasium's env if somebody assigns to its model, before its first picture or later."""
+    """Equals Gymnasium's env if somebody assigns to its model, before its first picture or later."""
     given = {"render_mode": "rgb_array", **SIZE}
     pool = make("Reacher-v5", num_envs=3, **given)
     oracles = [gymnasium.make("Reacher-v5", **given) for _ in range(3)]

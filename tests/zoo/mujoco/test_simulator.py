@@ -54,7 +54,7 @@ def test_functions_come_from_the_package() -> None:
 
 
 def test_another_mujoco_in_the_process_is_left_alone(tmp_path: Path) -> None:
-    """As EnvPool brings one."""
+    """A second MuJoCo in the process, as EnvPool brings one."""
     library = Path(_native.check_mujoco(family.bindings_path()))
     other = tmp_path / "libother"
     # Under another name, or the loader would take it for the one that MuJoCo's package wants.

@@ -79,7 +79,7 @@ def test_keys_that_are_not_known() -> None:
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_wrong_values_are_told_before_any_env_is_made(backend: str) -> None:
+def test_wrong_values_are_errors_before_any_env_is_made(backend: str) -> None:
     with pytest.raises(ConfigError, match=r"^frame_skip: expected a whole number >= 1, got 0"):
         stepmill.make("Basic-v1", backend=backend, frame_skip=0)
 
@@ -125,7 +125,7 @@ def test_a_broken_config(tmp_path: Path, config: str, message: str) -> None:
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_a_broken_wad(tmp_path: Path, backend: str) -> None:
-    """Of this one, only the game can tell. It ends, and the process that started it goes on."""
+    """Only the game can tell that it is broken. It ends, and the process that started it goes on."""
     path = written(tmp_path / "x.wad", scrambled())
     with pytest.raises(ConfigError, match=r"does not start with '.*x\.wad'"):
         stepmill.make("Basic-v1", backend=backend, wad_path=str(path))

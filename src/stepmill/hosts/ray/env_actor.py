@@ -177,7 +177,7 @@ class EnvActor:
         self._patience = None if settings.waits_for_all else _NEXT_S
         is_inline = self._host.backend == "inline" and not self._host.is_native
         in_python = (functools.partial(_read_mail, self._host), _write_note) if is_inline else (None, None)
-        self._parcels = _native.EngineParcels(self._engine, *in_python)
+        self._parcels = _native.ParcelServer(self._engine, *in_python)
         if model_changes:
             self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
 

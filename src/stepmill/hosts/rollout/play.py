@@ -10,7 +10,6 @@ import contextlib
 import operator
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +45,6 @@ class Sent(NamedTuple):
     extras: list[np.ndarray]
 
 
-@dataclass(slots=True)
 class Turn:
     """One exchange with the engine.
 
@@ -60,13 +58,13 @@ class Turn:
         resets: Envs to reset first, and their seeds. To be set before the next turn.
     """
 
-    sent: list[Sent]
-    result: Any
-    env_ids: np.ndarray
-    seconds: float
-    error: EnvError | None
-    goes_on: np.ndarray | None = None
-    resets: tuple[Sequence[int], Sequence[int] | None] | None = None
+    __slots__ = ("env_ids", "error", "goes_on", "resets", "result", "seconds", "sent")
+
+    def __init__(self, sent: list[Sent], result: Any, seconds: float, error: EnvError | None) -> None:
+        self.sent, self.result, self.seconds, self.error = sent, result, seconds, error
+        self.env_ids: np.ndarray = result[4]["env_id"]
+        self.goes_on: np.ndarray | None = None
+        self.resets: tuple[Sequence[int], Sequence[int | None] | None] | None = None
 
 
 class Player:
@@ -114,7 +112,7 @@ class Player:
             if not self._engine.in_flight_count:
                 return
             result, error = self._receive()
-            turn = Turn(sent, result, result[4]["env_id"], time.perf_counter() - asked, error)
+            turn = Turn(sent, result, time.perf_counter() - asked, error)
             yield turn
             if turn.resets is not None:  # first: in sync mode envs are reset only while none is in flight
                 self._engine.send_reset(*turn.resets, None)
@@ -168,7 +166,9 @@ class Player:
             env_ids = env_ids[turn.goes_on]
             kept = np.isin(owners, env_ids) if self._has_players else turn.goes_on
             observation, owners = map_tree(operator.itemgetter(kept), observation), owners[kept]
-        return [Rows(observation, env_ids, owners + self._first)] if len(env_ids) else []
+        if self._first:
+            owners = owners + self._first
+        return [Rows(observation, env_ids, owners)] if len(env_ids) else []
 
 
 def _as_array(part: Any) -> np.ndarray:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepmill import _native
 from stepmill.errors import EnvError, InFlightError, UnsupportedError
-from stepmill.hosts.rollout.play import Player, Turn
+from stepmill.hosts.rollout.play import Player, Sent, Turn
 from stepmill.hosts.rollout.policy import Generators, Policy, PolicyCaller, check_policy
 from stepmill.settings import Settings
 from stepmill.values.arguments import whole_number
@@ -19,8 +19,7 @@ from stepmill.values.trees import map_tree, map_trees, tree_of
 _LARGEST_SEED = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class StepBatch:
+class StepBatch(NamedTuple):
     """What some envs have just done: a row per env of ``env_ids``, as ``step`` of the gymnasium view has it.
 
     Attributes:
@@ -32,7 +31,7 @@ class StepBatch:
         terminated: Whether the step ended an episode.
         truncated: Whether the step cut an episode off.
         info: As ``step`` returns it. ``info["elapsed_step"]`` is 0 where an episode begins.
-        episodes: The seeds of the episodes that the envs play; None if ``play`` was not given any.
+        episodes: The seeds of the episodes that the envs play, -1 for one without; None if ``play`` was not given any.
         seconds: How long sending the actions and waiting for this batch took, without the policy.
         error: What envs raised, if ``play`` goes on in spite of errors.
     """
@@ -60,7 +59,7 @@ def play_on(
     settings: Settings,
     policy: Policy,
     seed: int,
-    episodes: Iterable[int] | None,
+    episodes: Iterable[int | None] | None,
     raise_errors: bool,
 ) -> Iterator[StepBatch]:
     """See ``PoolView.play``. Everything that can be refused is refused before the first batch is asked for."""
@@ -84,7 +83,7 @@ class _Play:
         settings: Settings,
         policy: Policy,
         generators: Generators,
-        episodes: Iterable[int] | None,
+        episodes: Iterable[int | None] | None,
         raise_errors: bool,
     ) -> None:
         self._engine = engine
@@ -95,15 +94,9 @@ class _Play:
         caller = PolicyCaller(_guarded(engine, policy), engine.host.action.space, generators)
         batch_size = settings.batch_size if settings.is_async else None
         self._player = Player(engine, caller, batch_size, keeps_on=not raise_errors)
-        self._actions: Any = None
+        self._actions: _LastActions | None = None
         if engine.host.num_players == 1:
-            self._actions = map_tree(self._table, tree_of(engine.host.action.space))
-
-    def _table(self, space: Any) -> np.ndarray:
-        dtype = (
-            object if space.shape is None or space.dtype is None or np.dtype(space.dtype).kind == "U" else space.dtype
-        )
-        return np.zeros((self._num_envs, *(() if dtype is object else space.shape)), dtype)
+            self._actions = _LastActions(engine, settings.num_envs, not settings.is_async)
 
     def batches(self) -> Iterator[StepBatch]:
         begun = self._begin(range(self._num_envs))
@@ -118,11 +111,7 @@ class _Play:
 
     def _batch(self, turn: Turn) -> StepBatch:
         observations, rewards, terminated, truncated, info = turn.result
-        actions = None
-        if self._actions is not None:
-            for sent in turn.sent:
-                map_trees(lambda to, part, ids=sent.env_ids: _put(to, ids, part), self._actions, sent.actions)  # type: ignore[misc]
-            actions = map_tree(lambda table: table[turn.env_ids], self._actions)
+        actions = None if self._actions is None else self._actions.of(turn)
         episodes = None if self._waiting is None else self._episodes[turn.env_ids]
         return StepBatch(
             turn.env_ids,
@@ -150,19 +139,52 @@ class _Play:
             begun = self._begin(turn.env_ids[ended].tolist())
             turn.resets = begun if begun[0] else None
 
-    def _begin(self, env_ids: Iterable[int]) -> tuple[list[int], list[int] | None]:
+    def _begin(self, env_ids: Iterable[int]) -> tuple[list[int], list[int | None] | None]:
         """Gives envs episodes, as far as there are any; returns these envs and their seeds."""
         if self._waiting is None:
             return list(env_ids), None
         chosen = dict(zip(env_ids, self._waiting, strict=False))
         for env_id, seed in chosen.items():
+            if seed is None:
+                self._episodes[env_id] = -1
+                continue
             self._episodes[env_id] = whole_number("play: episodes: a seed", seed, 0, _LARGEST_SEED)
             self._generators.renew(env_id, seed)
         return list(chosen), list(chosen.values())
 
 
-def _put(table: np.ndarray, env_ids: np.ndarray, part: Any) -> None:
-    table[env_ids] = _native.without_torch(part)
+class _LastActions:
+    """The last action of each env: in async mode its result comes later than others'."""
+
+    def __init__(self, engine: _native.Engine, num_envs: int, is_sync: bool) -> None:
+        action = engine.host.action
+        self._is_sync = is_sync
+
+        def table(space: Any) -> np.ndarray:
+            if any(space is one for one in action.object_spaces):
+                return np.zeros(num_envs, object)
+            return np.zeros((num_envs, *space.shape), space.dtype)
+
+        self._tables = map_tree(table, tree_of(action.space))
+
+    def of(self, turn: Turn) -> Any:
+        """The actions that led to the rows of a turn."""
+        is_plain = type(self._tables) is np.ndarray  # nearly always
+        if is_plain and self._is_sync and len(turn.sent) == 1 and len(turn.sent[0].env_ids) == len(turn.env_ids):
+            return np.array(_native.without_torch(turn.sent[0].actions), self._tables.dtype)
+        for sent in turn.sent:
+            self._put(sent)
+        if is_plain:
+            return self._tables[turn.env_ids]
+        return map_tree(operator.itemgetter(turn.env_ids), self._tables)
+
+    def _put(self, sent: Sent) -> None:
+        if type(self._tables) is np.ndarray:
+            self._tables[sent.env_ids] = _native.without_torch(sent.actions)
+            return
+        map_trees(
+            lambda table, part: table.__setitem__(sent.env_ids, _native.without_torch(part)), self._tables, sent.actions
+        )
 
 
 def _guarded(engine: _native.Engine, policy: Policy) -> Policy:

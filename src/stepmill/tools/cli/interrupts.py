@@ -18,6 +18,7 @@ from typing import Any, Self
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FROM_PARENT = signal.SIGRTMIN  # passed on by a parent; of pending ones, Python handles the lower numbers first
 
+INTERRUPTED = 130  # the exit code
 _AGAIN_S = 0.02
 
 _pressed = False

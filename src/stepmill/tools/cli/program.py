@@ -19,24 +19,22 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 
 import stepmill
 from stepmill.errors import EnvError, StepmillError
-from stepmill.hosts.process.parenthood import die_with_parent
+from stepmill.system.guardian import die_with_parent
 from stepmill.tools.cli import interrupts
-
-if TYPE_CHECKING:
-    from stepmill.tools.cli.terminal import Terminal
+from stepmill.tools.cli.interrupts import INTERRUPTED
+from stepmill.tools.cli.terminal import Terminal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED = 1
-INTERRUPTED = 130
 
 # In the order of the help: look around, run, measure, check, keep. Each is `command` in a file of that name.
 COMMANDS = [

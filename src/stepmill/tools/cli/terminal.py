@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepmill.tools.cli import interrupts
-from stepmill.tools.cli.program import INTERRUPTED
+from stepmill.tools.cli.interrupts import INTERRUPTED
 
 _REFRESH_S = 0.05
 _NARROW = 90  # columns; in a narrower terminal the bar is short
@@ -88,9 +88,9 @@ class Terminal:
             self.notes.control(Control((ControlType.ERASE_IN_LINE, 2)), Control((ControlType.CARRIAGE_RETURN,)))
             self.notes.show_cursor(True)
 
-    def progress(self, what: str, total: float | None, unit: str = "steps") -> Bar:
+    def progress(self, what: str, total: float | None, unit: str = "steps") -> ProgressLine:
         """A bar for ``total`` steps, or of a length that is not known; to be used in a ``with``."""
-        return Bar(self, what, total, unit)
+        return ProgressLine(self, what, total, unit)
 
 
 class _Progress(Progress):
@@ -116,7 +116,7 @@ class _Narrower:
         yield from console.render(self._shown, options.update_width(max(options.max_width - len("^C") - 1, 1)))
 
 
-class Bar:
+class ProgressLine:
     """Shows how far a command is, how fast it goes and how long it will take; nothing where there is no terminal."""
 
     def __init__(self, terminal: Terminal, what: str, total: float | None, unit: str) -> None:

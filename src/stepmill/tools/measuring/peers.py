@@ -22,9 +22,9 @@ from gymnasium.vector.utils import batch_space
 
 import stepmill
 from stepmill.errors import UnsupportedError
-from stepmill.hosts.process.parenthood import die_with_parent
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
+from stepmill.system.guardian import die_with_parent
 from stepmill.system.optional import SB3, TIANSHOU, Package, is_installed
 from stepmill.tools.measuring.machine import cores, version
 from stepmill.tools.measuring.runners import (

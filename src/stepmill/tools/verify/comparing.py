@@ -13,8 +13,6 @@ import numpy as np
 
 from stepmill.values.trees import map_tree, step_into
 
-__all__ = ["NOTHING", "Mismatch", "column_mismatch", "info_mismatch", "mismatch"]
-
 
 class _Nothing(enum.Enum):
     NOTHING = "nothing"

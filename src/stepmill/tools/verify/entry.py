@@ -29,11 +29,8 @@ from stepmill.sources.models.python_env import PythonModel
 from stepmill.system.optional import MUJOCO
 from stepmill.tools.verify.comparing import NOTHING
 from stepmill.tools.verify.results import Difference, Verification, Verifications
-from stepmill.tools.verify.side_by_side import SideBySide
-from stepmill.tools.verify.twins import Twin
+from stepmill.tools.verify.side_by_side import Twin, Twins
 from stepmill.values.arguments import whole_number
-
-__all__ = ["Comparison", "verify", "why_incomparable"]
 
 Progress = Callable[[int], None]
 
@@ -184,7 +181,7 @@ class Comparison:
             if difference is None:
                 difference = _space_difference(pool, twins[0].env)
             if difference is None:
-                difference = SideBySide(pool, twins, settings).play(self._steps, self._progress)
+                difference = Twins(twins, settings).play(pool, self._steps, self._progress)
             return Verification(
                 id=id,
                 num_envs=settings.num_envs,

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-__all__ = ["Difference", "Verification", "Verifications"]
-
 
 @dataclass(frozen=True, eq=False)  # the values may be arrays, which have no truth value
 class Difference:

@@ -1,4 +1,4 @@
-"""Who may see the page: the user who started the program, and nobody else on this machine or beyond it.
+"""Lets only the user who started the program see the page, and nobody else on this machine or beyond it.
 
 A file that only the user can read holds a ticket, which works once; on request, a link holds another. The browser
 exchanges it for a cookie, which no script can read and no other site makes the browser send. Every request is checked:

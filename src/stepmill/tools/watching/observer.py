@@ -93,14 +93,14 @@ class Observer:
         limit: The part of the workers' time that pictures may take.
     """
 
-    def __init__(self, subject: WatchedPool, control: Control | None) -> None:
-        host: Host = subject.engine.host
+    def __init__(self, pool: WatchedPool, control: Control | None) -> None:
+        host: Host = pool.engine.host
         now = time.perf_counter()
-        self._engine = weakref.ref(subject.engine)  # the pool ends with its last user, and that is not us
-        self._read, self._num_envs = subject.rows, subject.num_envs
+        self._engine = weakref.ref(pool.engine)  # the pool ends with its last user, and that is not us
+        self._read, self._num_envs = pool.rows, pool.num_envs
         self.control = control
-        self._tap = _native.Tap(subject.engine)
-        self.book = Book(self._tap, subject.num_envs, now)
+        self._tap = _native.Tap(pool.engine)
+        self.book = Book(self._tap, pool.num_envs, now)
         self.looks = Looks(host.crews)
         self.pictures = Pictures.of(host)
         self.details: dict[int, Details] = {}

@@ -44,9 +44,9 @@ class Question:
 class Reporter:
     """Answers browsers. Called in the threads of the server."""
 
-    def __init__(self, observer: Observer, subject: WatchedPool) -> None:
+    def __init__(self, observer: Observer, pool: WatchedPool) -> None:
         self._observer = observer
-        self._name, self._num_envs, self._facts = subject.name, subject.num_envs, subject.facts
+        self._name, self._num_envs, self._facts = pool.name, pool.num_envs, pool.facts
         self._start = time.time()
 
     def answer(self, question: Question) -> bytes:

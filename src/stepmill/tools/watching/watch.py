@@ -25,7 +25,7 @@ class Watch(Uncopyable):
     """A page that shows a pool. It ends with ``close()``, with a ``with`` block, or with the pool.
 
     Args:
-        subject: The pool.
+        pool: The pool.
         port: The port; 0: any that is free.
         open_browser: Whether to open the page now; None: if there is a terminal and a display.
         control: For a program that lets the page pause it.
@@ -33,17 +33,17 @@ class Watch(Uncopyable):
 
     def __init__(
         self,
-        subject: WatchedPool,
+        pool: WatchedPool,
         *,
         port: int = 0,
         open_browser: bool | None = None,
         control: Control | None = None,
     ) -> None:
-        check_port(port)
-        self._observer = Observer(subject, control)
-        self._server = Server(Reporter(self._observer, subject), port)
+        _check_port(port)
+        self._observer = Observer(pool, control)
+        self._server = Server(Reporter(self._observer, pool), port)
         # Also when the pool is gone, or the program ends.
-        self._end = weakref.finalize(subject.engine, self._server.close)
+        self._end = weakref.finalize(pool.engine, self._server.close)
         self._observer.start()
         if _has_display() if open_browser is None else open_browser:
             self.open()
@@ -104,8 +104,17 @@ class Watch(Uncopyable):
         return "Watch(closed)" if self.closed else f"Watch({self.url}, opens with {self.file})"
 
 
-def check_port(port: Any) -> None:
-    """Refuses what is no port. Also for a caller who already has a page."""
+def page_of(pool: WatchedPool, page: Watch | None, port: int, open_browser: bool | None) -> Watch:
+    """The page of a pool: the one that it has, if that is still open, or a new one."""
+    _check_port(port)
+    if page is None or page.closed:
+        return Watch(pool, port=port, open_browser=open_browser)
+    if open_browser:
+        page.open()
+    return page
+
+
+def _check_port(port: Any) -> None:
     if isinstance(port, bool) or not isinstance(port, int):
         raise ConfigError(f"port: expected an int, got {port!r}")
     if not 0 <= port <= _MOST_PORTS:

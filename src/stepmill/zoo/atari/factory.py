@@ -70,7 +70,7 @@ class AleFactory(GymnasiumFactory):
         return None if own is None else list(dict.fromkeys([*own, *DEFAULTS]))
 
     def defaults(self) -> dict[str, Any]:
-        """Its own, and those that it has once it is preprocessed."""
+        """Returns the defaults of Gymnasium's env, and those of the options that preprocess it."""
         own = super().defaults()
         return {**own, **{key: value for key, value in DEFAULTS.items() if key not in own}}
 
@@ -138,7 +138,7 @@ def _preload_frames() -> None:
 
 
 def _limited(owner: str, config: dict[str, Any], given: int | None, whole: dict[str, Any]) -> Limited:
-    """The pool's limit. Without one the emulator ends a game after so many frames, never later than the pool would.
+    """Returns the pool's limit. Without one the emulator ends games, by a number of frames, never later than the pool.
 
     ``whole`` has in addition what the id is registered with. Its values are checked here, before any env is made.
     """

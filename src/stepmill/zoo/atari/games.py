@@ -22,12 +22,12 @@ class Game(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As in ``MsPacman-v5``."""
+        """The name in ``MsPacman-v5``."""
         return "".join(part.capitalize() for part in self.rom.split("_"))
 
     @property
     def ale_name(self) -> str:
-        """As in ``ALE/MsPacman-v5``."""
+        """The name in ``ALE/MsPacman-v5``."""
         return self.rom.title().replace("_", "")
 
     def action_count(self, full_action_space: bool) -> int:

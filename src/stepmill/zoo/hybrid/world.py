@@ -236,7 +236,7 @@ class SlidingWorld(World):
 
 
 def _length(x: float, y: float) -> float:
-    """Not ``math.hypot``, whose last bit depends on the version of Python: the native envs could not be equal to it."""
+    """A length. ``math.hypot`` depends on the version of Python in its last bit: native envs could not be equal."""
     return math.sqrt(x * x + y * y)
 
 

@@ -76,7 +76,7 @@ class MujocoDrawer:
         return frame
 
     def _arguments(self, env_id: int) -> dict[str, Any]:
-        """Those of Gymnasium's renderer."""
+        """The arguments of Gymnasium's renderer."""
         assert self._source.simulators is not None
         given = self._source.simulators.configs[env_id]
         arguments = {name: given.get(name, default) for name, default in RENDER_KEYS.items()}
@@ -88,7 +88,7 @@ class MujocoDrawer:
 
 
 def _render_fps(source: NativeSource) -> int:
-    """From the time that a step takes, or for v4 a constant."""
+    """Pictures per second, from the time that a step takes; for v4 a constant."""
     if source.env_class.endswith("v4"):
         return int(_gymnasium_class(source.env_class).metadata["render_fps"])
     assert source.simulators is not None

@@ -30,7 +30,7 @@ _listening = threading.Lock()
 
 
 def _make_new_lock() -> None:
-    """In a forked child, nobody would release the parent's."""
+    """Gives a forked child a lock of its own: nobody would release the parent's."""
     global _listening
     _listening = threading.Lock()
 

@@ -10,8 +10,6 @@ import numpy as np
 from stepmill.errors import ConfigError, summary
 from stepmill.values.arguments import whole_number
 
-__all__ = ["RENDER_KEYS", "check_render_arguments", "fit_offscreen_buffer"]
-
 # With Gymnasium's defaults.
 RENDER_KEYS: Mapping[str, Any] = {
     "width": 480,

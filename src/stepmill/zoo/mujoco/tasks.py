@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["TASKS", "Task"]
-
 
 @dataclass(frozen=True)
 class Task:

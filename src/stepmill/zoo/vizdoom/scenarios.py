@@ -6,33 +6,32 @@ import importlib.util
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stepmill.errors import ConfigError, MissingConfigError, MissingPackageError
 
+_OWN_CONFIGS = Path(__file__).parent / "configs"
+
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is played: a file of ViZDoom's wheel, or a map with settings that the wheel has no file for."""
+    """What is played: a ``.cfg`` of ViZDoom's wheel, or one of ours with a map of the wheel or of envpool-assets."""
 
     id: str
-    config: str | None = None  # a .cfg of the wheel
-    wad: str | None = None  # without a .cfg: a map of the wheel, or of the package envpool-assets
-    settings: dict[str, Any] = field(default_factory=dict)
+    config: str | None = None
+    wad: str | None = None
     game_args: str = ""
 
     def configure(self, game: Any, cfg_path: str) -> None:
-        """Sets up a game, but for the map of a scenario that has no ``.cfg``."""
+        """Sets up a game, but for the map of a ``.cfg`` of ours."""
         import vizdoom
 
-        if cfg_path or self.config is not None:
-            _load_config(self.id, game, cfg_path or os.path.join(vizdoom.scenarios_path, str(self.config)))
-        elif self.wad is None:
+        folder = vizdoom.scenarios_path if self.wad is None else _OWN_CONFIGS
+        if not cfg_path and self.config is None:
             raise MissingConfigError(f"{self.id} needs cfg_path, the .cfg file of a scenario")
-        else:
-            game.set_config(self.settings)
+        _load_config(self.id, game, cfg_path or os.path.join(folder, str(self.config)))
         if self.game_args:
             game.add_game_args(self.game_args)
 
@@ -42,9 +41,10 @@ class Scenario:
 
         assets = importlib.util.find_spec("envpool_assets")
         places = [] if assets is None else assets.submodule_search_locations or ()
-        for folder in (Path(vizdoom.scenarios_path), *(Path(one, "vizdoom", "maps") for one in places)):
-            if (folder / str(self.wad)).is_file():
-                return str(folder / str(self.wad))
+        for folder in (vizdoom.scenarios_path, *(os.path.join(one, "vizdoom", "maps") for one in places)):
+            path = os.path.join(folder, str(self.wad))
+            if os.path.isfile(path):
+                return path
         raise MissingPackageError(
             f"{self.id} needs {self.wad}, which ViZDoom does not have: pip install envpool-assets, or say where it is "
             "with wad_path"
@@ -74,37 +74,6 @@ _OF_THE_WHEEL = (
 # Arenas: they have places where players start in a deathmatch, and none for one who plays alone.
 _ARENAS = ("cig", "multi_duel")
 
-# The four of "Learning to Act by Predicting the Future", as EnvPool sets them up. Two play on maps of the wheel.
-_SMALL_AND_GREY = {
-    "doom_map": "map01",
-    "screen_resolution": "RES_160X120",
-    "screen_format": "GRAY8",
-    "render_hud": False,
-    "render_decals": False,
-    "render_particles": False,
-    "episode_timeout": 2100,
-    "mode": "PLAYER",
-}
-_GATHER = {
-    **_SMALL_AND_GREY,
-    "render_crosshair": False,
-    "render_weapon": False,
-    "living_reward": 1,
-    "available_buttons": ["TURN_LEFT", "TURN_RIGHT", "MOVE_FORWARD"],
-    "available_game_variables": ["HEALTH"],
-}
-_BATTLE = {
-    **_SMALL_AND_GREY,
-    "render_crosshair": True,
-    "render_weapon": True,
-    "doom_skill": 2,
-    "available_buttons": [
-        *("MOVE_FORWARD", "MOVE_BACKWARD", "MOVE_RIGHT", "MOVE_LEFT"),
-        *("TURN_LEFT", "TURN_RIGHT", "ATTACK", "SPEED"),
-    ],
-    "available_game_variables": ["AMMO2", "HEALTH", "USER2"],
-}
-
 
 def _id_of(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_")) + "-v1"
@@ -113,9 +82,10 @@ def _id_of(name: str) -> str:
 SCENARIOS = (
     *(Scenario(_id_of(name), f"{name}.cfg") for name in _OF_THE_WHEEL),
     *(Scenario(_id_of(name), f"{name}.cfg", game_args="-deathmatch") for name in _ARENAS),
-    Scenario("D1Basic-v1", wad="health_gathering.wad", settings=_GATHER),
-    Scenario("D2Navigation-v1", wad="health_gathering_supreme.wad", settings=_GATHER),
-    Scenario("D3Battle-v1", wad="D3_battle.wad", settings=_BATTLE),
-    Scenario("D4Battle2-v1", wad="D4_battle2.wad", settings=_BATTLE),
+    # The four of "Learning to Act by Predicting the Future", as EnvPool sets them up.
+    Scenario("D1Basic-v1", "gather.cfg", "health_gathering.wad"),
+    Scenario("D2Navigation-v1", "gather.cfg", "health_gathering_supreme.wad"),
+    Scenario("D3Battle-v1", "battle.cfg", "D3_battle.wad"),
+    Scenario("D4Battle2-v1", "battle.cfg", "D4_battle2.wad"),
     Scenario("VizdoomCustom-v1"),
 )

@@ -20,12 +20,11 @@ import numpy as np  # noqa: F401
 
 from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.forked import template
-from stepmill.hosts.process.forked.guardian import Guardian, Task
-from stepmill.hosts.process.parenthood import become_subreaper
 from stepmill.hosts.process.pickling import versions
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.stack import DUMP_SIGNAL
 from stepmill.hosts.process.wire import OBITUARY, DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.system.guardian import Guardian, Task, become_subreaper
 from stepmill.system.interpreters import build_mark
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from stepmill.errors import UnsupportedError
-from stepmill.hosts.process.forked.guardian import exit_if_forked
 from stepmill.hosts.process.trial import StepCost, StepTrial, Stopwatch
 from stepmill.registry.description import EnvDescription, player_rows
 from stepmill.sources.source import PythonSource
+from stepmill.system.guardian import exit_if_forked
 
 _KEPT = 0.98  # the share of the steps that counts
 

@@ -12,19 +12,21 @@ from typing import Any
 
 from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.forked import worker
-from stepmill.hosts.process.forked.guardian import (
-    Guardian,
-    Task,
-    exit_if_forked,
-    flush_streams,
-    remember_own_pid,
-)
-from stepmill.hosts.process.parenthood import become_subreaper, die_with_parent, outlive_parent
 from stepmill.hosts.process.payload import unpack_payload
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.stack import answer_with_stack, stop_answering
 from stepmill.hosts.process.wire import OBITUARY, DescriptorsLost, Wire, WireClosed, close_all
 from stepmill.sources.source import IslandFacts, PythonSource
+from stepmill.system.guardian import (
+    Guardian,
+    Task,
+    become_subreaper,
+    die_with_parent,
+    exit_if_forked,
+    flush_streams,
+    outlive_parent,
+    remember_own_pid,
+)
 
 
 def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> None:

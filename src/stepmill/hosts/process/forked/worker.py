@@ -22,14 +22,8 @@ from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, StepmillError
 from stepmill.hosts.host import describe_source
 from stepmill.hosts.process import outgoing
-from stepmill.hosts.process.forked.guardian import (
-    exit_if_forked,
-    flush_streams,
-    remember_own_pid,
-)
 from stepmill.hosts.process.forked.step_cost import step_cost
 from stepmill.hosts.process.forked.worker_loop import serve
-from stepmill.hosts.process.parenthood import become_subreaper, die_with_parent
 from stepmill.hosts.process.payload import StderrHandler, unpack_payload
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.stack import answer_with_stack
@@ -39,6 +33,13 @@ from stepmill.registry.factories import close_quietly
 from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.simulator import SimulatorSource
 from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.system.guardian import (
+    become_subreaper,
+    die_with_parent,
+    exit_if_forked,
+    flush_streams,
+    remember_own_pid,
+)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from stepmill import _native
 from stepmill.errors import EnvError
 from stepmill.hosts.frames import frame_of
 from stepmill.hosts.process import outgoing
-from stepmill.hosts.process.forked.guardian import exit_if_forked
 from stepmill.hosts.process.notes import object_packer, write_note, write_text
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.rows import snapshot
@@ -26,6 +25,7 @@ from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.drawing import Renderer
 from stepmill.sources.models.env_model import ask_model
 from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.system.guardian import exit_if_forked
 
 
 def serve(

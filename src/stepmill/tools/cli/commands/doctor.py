@@ -26,7 +26,7 @@ _PACKAGES = [one for one in vars(optional).values() if isinstance(one, optional.
 _SECONDS = 120.0  # that a trial may take
 
 
-class Trial(NamedTuple):
+class Probe(NamedTuple):
     """Code that is run in a process of its own: whatever is broken there, the doctor survives it."""
 
     name: str
@@ -86,26 +86,26 @@ def command(terminal: Terminal) -> int:
     return ending.code or (FAILED if broken else 0)
 
 
-def trials() -> list[Trial]:
+def trials() -> list[Probe]:
     """What can be tried here."""
     seccomp = "Linux 5.3 or later; in a container, its seccomp profile must allow them (Docker 20.10 or later)"
     there = {one.name: one.module for one in _PACKAGES if optional.is_installed(one)}
     pools = {"thread": "CartPole-v1", "process": "gymnasium:CartPole-v1", "inline": "gymnasium:CartPole-v1"}
     pools |= {"ray": "CartPole-v1"} if "ray" in there else {}
-    found = [Trial("kernel calls of workers", _KERNEL, seccomp)]
-    found += [Trial(f"pool on {one!r}", _POOL.format(task, one), "see what it says") for one, task in pools.items()]
-    found.append(Trial("1 GB of /dev/shm", _SHM, "for ViZDoom and torch only: docker run --shm-size=1g", False))
+    found = [Probe("kernel calls of workers", _KERNEL, seccomp)]
+    found += [Probe(f"pool on {one!r}", _POOL.format(task, one), "see what it says") for one, task in pools.items()]
+    found.append(Probe("1 GB of /dev/shm", _SHM, "for ViZDoom and torch only: docker run --shm-size=1g", False))
     if "mujoco" in there:
-        found.append(Trial("MuJoCo on threads", _POOL.format("Ant-v5", "thread"), "see what it says"))
-        found.append(Trial("drawing without a display", _DRAWING, "apt install libegl1 libgl1-mesa-dri", False))
+        found.append(Probe("MuJoCo on threads", _POOL.format("Ant-v5", "thread"), "see what it says"))
+        found.append(Probe("drawing without a display", _DRAWING, "apt install libegl1 libgl1-mesa-dri", False))
     if "torch" in there:
         cuda = "for device='cuda' only: a GPU, its driver, and a torch with CUDA"
-        found.append(Trial("GPU in torch", "import torch; torch.zeros(1).cuda()", cuda, False))
+        found.append(Probe("GPU in torch", "import torch; torch.zeros(1).cuda()", cuda, False))
     imports = {f"import {module}": f"pip install --force-reinstall {name}" for name, module in there.items()}
-    return found + [Trial(code, code, advice) for code, advice in imports.items()]
+    return found + [Probe(code, code, advice) for code, advice in imports.items()]
 
 
-def outcome_of(trial: Trial) -> str:
+def outcome_of(trial: Probe) -> str:
     """``works``, or why not, in one line."""
     command = [sys.executable, "-P", "-W", "ignore", "-c", trial.code]  # -P: a file here is not taken for a package
     try:

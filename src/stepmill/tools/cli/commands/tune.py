@@ -23,7 +23,7 @@ from stepmill.tools.cli.options import (
     target,
 )
 from stepmill.tools.cli.program import in_child
-from stepmill.tools.cli.terminal import Bar, Terminal, short, until_interrupted
+from stepmill.tools.cli.terminal import ProgressLine, Terminal, short, until_interrupted
 from stepmill.tools.measuring.setups import Setup, batch_setups, best_of, first_setups
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _MOST_BARS = 16
 @click.command("tune")
 @in_child
 @target
-@click.option("--num-envs", type=click.IntRange(min=1), help="Only with so many envs.  [default: several]")
+@click.option("--num-envs", type=click.IntRange(min=1), help="Only with this many envs.  [default: several]")
 @click.option(
     "--seconds",
     type=Seconds(60),
@@ -117,7 +117,7 @@ class _Tuning:
         self._seed = seed
         self._seconds = seconds
 
-    def run(self, first: list[Setup], bar: Bar) -> None:
+    def run(self, first: list[Setup], bar: ProgressLine) -> None:
         """All sync pools, the best of them in async, and the best of all again."""
         bar.expect(len(first))
         self._try(first, bar)
@@ -140,7 +140,7 @@ class _Tuning:
         """The fastest first."""
         return sorted(self.rates.items(), key=lambda item: -item[1])
 
-    def _try(self, trials: Iterable[Setup], bar: Bar) -> None:
+    def _try(self, trials: Iterable[Setup], bar: ProgressLine) -> None:
         for trial in trials:
             bar.add(1, str(trial))
             try:

@@ -1,4 +1,4 @@
-"""Makes sure that no process outlives its purpose.
+"""Makes sure that no process outlives its purpose: what the kernel does for parents and children, and a guardian.
 
 A guardian is a child subreaper: when its children die, the processes they spawned become its own children, even if they
 have daemonised themselves. So the rule is simple: a child that the guardian did not fork itself is a stray, and is
@@ -23,8 +23,32 @@ from typing import NoReturn, Protocol
 # the stack of the parent stay there.
 Task = Callable[[], None]
 
-_PR_SET_CHILD_SUBREAPER = 36  # as in parenthood.py, which the program cannot import
-_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Makes this process the parent of every orphan among its descendants."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Makes the kernel kill this process when the parent dies; ends it now if the parent is already dead."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def outlive_parent() -> None:
+    """Undoes ``die_with_parent``."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 class HasFileno(Protocol):
@@ -214,8 +238,7 @@ def _nothing(status: int) -> None:
 
 def _guard(caller_pidfd: int, command: list[str]) -> None:
     """Runs a program. Ends with it, with the caller, or by SIGTERM; nothing that the program has started is left."""
-    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, *[ctypes.c_ulong(one) for one in (1, 0, 0, 0)]) != 0:
-        sys.exit("the kernel refuses to make it the parent of orphans")
+    become_subreaper()
     guardian = Guardian()
 
     def end(code: int = 1) -> NoReturn:
