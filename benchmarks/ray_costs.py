@@ -219,8 +219,8 @@ def _call_s(ray: Any, most: int, order_bytes: int, answer_bytes: int, effort: Ef
     """Seconds per call of an actor that does nothing but carry these bytes, with ``most`` calls under way."""
 
     class Echo:
-        def back(self, order: bytes) -> tuple[np.ndarray, list[Any], list[Any]]:
-            return np.ones(answer_bytes, np.uint8), [], []
+        def back(self, order: bytes) -> np.ndarray:
+            return np.ones(answer_bytes, np.uint8)
 
     actor = ray.remote(Echo).options(num_cpus=1).remote()
     order = bytes(order_bytes)
@@ -289,17 +289,14 @@ def _counted(num_envs: int) -> Iterator[_Counted]:
     counted = _Counted(num_envs)
     request, answers = Actors.request, Actors.answers
 
-    def counted_request(self: Any, group: int, order: Any) -> None:
-        if order.parcel is not None:
-            counted.orders.append(len(order.written()))
+    def counted_request(self: Any, group: int, order: bytes) -> None:
+        counted.orders.append(len(order))
         request(self, group, order)
 
     def counted_answers(self: Any, seconds: float) -> Iterator[Any]:
         for group, answer in answers(self, seconds):
-            if isinstance(answer, bytes):
+            if isinstance(answer, bytes | np.ndarray):  # neither a loss nor a rollout
                 counted.answers.append(len(answer))
-            elif type(answer) is tuple:  # many rows, and neither a loss nor a rollout
-                counted.answers.append(answer[0].nbytes)
             yield group, answer
 
     Actors.request, Actors.answers = counted_request, counted_answers  # type: ignore[method-assign]

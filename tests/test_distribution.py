@@ -43,7 +43,7 @@ def test_types_and_stub_are_inside(files: dict[str, bytes]) -> None:
 
 def test_what_a_game_of_doom_needs_is_inside(files: dict[str, bytes]) -> None:
     folder = "stepmill/zoo/vizdoom"
-    needed = ("start_game.py", "working_directory/_vizdoom/README", "configs/gather.cfg", "configs/battle.cfg")
+    needed = ("start_game.py", "configs/gather.cfg", "configs/battle.cfg")
     assert {f"{folder}/{name}" for name in needed} <= set(files)
 
 

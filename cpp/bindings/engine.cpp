@@ -132,7 +132,7 @@ nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool 
   return ready_some(enough, at_least, timeout, steps_only) ? finish(false) : nb::none();
 }
 
-// Waits for rows as `recv_some` says, and `ParcelServer::recv`. Whether there is a batch to take.
+// Waits for rows as `recv_some` and `ParcelServer::exchange` say. Whether there is a batch to take.
 bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps_only, std::optional<double> patience) {
   const std::optional<double> seconds = read_timeout(timeout);
   if (pool().in_flight_count() == 0) return false;
@@ -366,6 +366,21 @@ void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
                                  "recv() to get it");
 }
 
+// What Python adds to a batch: its notes and its faults. Most batches have none, and then the object is invalid.
+nb::object Engine::take_notes(const Batch& batch) {
+  nb::object notes = host_.take_notes(batch, faults_);
+  if (!faults_.empty()) add_to(counters_->pool().failures, faults_.size());
+  return notes;
+}
+
+nb::object Engine::collect_extras(const Batch& batch) {
+  const nb::object notes = take_notes(batch);
+  if (!notes.is_valid() && faults_.empty()) return {};
+  nb::list faults;
+  for (const Fault& f : faults_) faults.append(fault_tuple(f));
+  return nb::make_tuple(notes.is_valid() ? notes : nb::list(), faults);
+}
+
 void Engine::count_elsewhere(std::uint64_t steps, std::uint64_t episodes, std::uint64_t failures) {
   const Use use(*this);
   PoolRecord& counts = counters_->pool();
@@ -373,16 +388,6 @@ void Engine::count_elsewhere(std::uint64_t steps, std::uint64_t episodes, std::u
   add_to(counts.episodes, episodes);
   add_to(counts.failures, failures);
   if (pool().is_async()) last_ids_ = all_envs_;
-}
-
-// What Python adds to a batch: its notes and its faults. Most batches have none, and then the object is invalid.
-nb::object Engine::collect_extras(const Batch& batch) {
-  nb::object notes = host_.take_notes(batch, faults_);
-  if (!notes.is_valid() && faults_.empty()) return {};
-  add_to(counters_->pool().failures, faults_.size());
-  nb::list faults;
-  for (const Fault& f : faults_) faults.append(fault_tuple(f));
-  return nb::make_tuple(notes.is_valid() ? notes : nb::list(), faults);
 }
 
 // ---- ending ------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class Engine {
   class Entry;
   class Use;
   friend class ParcelServer;  // serves another engine with it
-  friend class Tap;           // shows it to those who watch
+  friend class Tap;            // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
   void go_inside();
@@ -114,6 +114,7 @@ class Engine {
   nanobind::object shown(bool as_reset);
   bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
+  nanobind::object take_notes(const Batch& batch);
   nanobind::object collect_extras(const Batch& batch);
   void require_something_in_flight() const;
   void drain();

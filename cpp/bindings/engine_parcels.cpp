@@ -2,91 +2,113 @@
 
 #include "bindings/engine_parcels.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "bindings/engine_use.h"
-#include "bindings/output/faults.h"
 #include "bindings/python/bytes.h"
-#include "core/remote/parcel.h"
 
 namespace nb = nanobind;
 
 namespace stepmill {
-namespace {
 
-std::vector<std::int32_t> envs_of(const EnvParcel& kind, nb::handle parcel, std::int32_t num_envs) {
-  try {
-    return kind.envs(bytes_of(parcel), num_envs);
-  } catch (const BrokenParcel& error) {
-    throw nb::value_error(error.what());
-  }
+ParcelServer::ParcelServer(nb::object engine, nb::object read_mail, nb::object write_note)
+    : engine_object_(std::move(engine)),
+      engine_(nb::cast<Engine&>(engine_object_)),
+      read_mail_(std::move(read_mail)),
+      write_note_(std::move(write_note)) {}
+
+nb::object ParcelServer::exchange(nb::handle order, double quick, std::optional<double> patience) {
+  const Engine::Use use(engine_);
+  const std::int32_t spare = start(order);
+  const std::int32_t at_work = engine_.in_flight_count();
+  if (at_work == 0)  // an order or an answer was lost on its way
+    throw std::runtime_error("its caller waits for envs that have nothing to do");
+  if (engine_.ready_some(at_work, std::max(1, at_work - std::max(0, spare)), nb::float_(quick), false, patience)) return answer();
+  return bytes_with(Parcel::bytes(0, {}), [](std::span<std::byte> to) { Parcel::pack(to, 0, {}); });
 }
 
-}  // namespace
-
-ParcelServer::ParcelServer(nb::object engine)
-    : engine_object_(std::move(engine)), engine_(nb::cast<Engine&>(engine_object_)) {}
-
-// Refuses envs that are in flight, and waits until the host is done with the others.
-void ParcelServer::settle(std::span<const std::int32_t> envs) {
+void ParcelServer::refuse_in_flight(std::span<const std::int32_t> envs) const {
   for (const std::int32_t env : envs)
     if (pool().in_flight(env)) raise("InFlightError", "env " + std::to_string(env) + " is in flight");
+}
+
+// The other engine has checked every value. Returns how many envs may still be at work when the answer goes.
+std::int32_t ParcelServer::start(nb::handle order) {
+  const Contents contents(order);
+  const Parcel parcel(contents.bytes(), pool().num_envs());
+  const OrderRows rows(pool().spec(), pool().table());
+  const std::vector<std::int32_t> envs = rows.envs(parcel.rows(), pool().num_envs());
+  if (envs.empty()) return parcel.spare();
+  refuse_in_flight(envs);
   engine_.host_.settle(envs);
-}
-
-void ParcelServer::send(nb::handle parcel, nb::dict objects, nb::dict options) {
-  const Engine::Use use(engine_);
-  const OrderParcel orders(pool().spec(), pool().table());
-  const std::vector<std::int32_t> envs = envs_of(orders, parcel, pool().num_envs());
-  settle(envs);
   pool().make_room(static_cast<std::int32_t>(envs.size()), false);
-  for (auto [env, value] : objects) engine_.host_.give_objects(nb::cast<std::int32_t>(env), value);
-  for (auto [env, value] : options) {
-    const auto id = nb::cast<std::int32_t>(env);
-    ResetOrder order;
-    order.envs = {&id, 1};
-    order.numbers.emplace_back();
-    order.objects.push_back(nb::borrow(value));
-    engine_.host_.give_options(order);
-  }
-  orders.unpack(bytes_of(parcel), pool().num_envs());
+  for (const Enclosure& mail : parcel.enclosures()) pass_on(mail);
+  rows.unpack(parcel.rows(), pool().num_envs());
   engine_.start(envs, false, false);
+  return parcel.spare();
 }
 
-nb::object ParcelServer::recv(int enough, int at_least, nb::handle timeout, std::optional<double> patience) {
-  const Engine::Use use(engine_);
-  if (!engine_.ready_some(enough, at_least, timeout, false, patience)) return nb::none();
+void ParcelServer::pass_on(const Enclosure& mail) {
+  nb::object value = to_bytes(mail.content);
+  if (!read_mail_.is_none()) value = read_mail_(mail.env, value);
+  if (mail.kind == Enclosure::kObjects) {
+    engine_.host_.give_objects(mail.env, value);
+    return;
+  }
+  ResetOrder order;
+  order.envs = {&mail.env, 1};
+  order.numbers.emplace_back();
+  order.objects.push_back(std::move(value));
+  engine_.host_.give_options(order);
+}
+
+nb::object ParcelServer::answer() {
   engine_.faults_.clear();
-  Batch batch = pool().take_batch(engine_.faults_);
+  const Batch batch = pool().take_batch(engine_.faults_);
+  struct Release {
+    const Batch& batch;
+    ~Release() { batch.store->release(batch.buffer); }
+  } const release{batch};
   engine_.count(batch);
-  const nb::object extras = engine_.collect_extras(batch);
-  const AnswerParcel answers(pool().spec(), pool().options().table);
-  const std::size_t bytes = answers.bytes(batch.rows);
-  nb::object parcel = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
-  if (parcel.is_valid())
-    answers.pack(batch, pool().table(),
-                 {reinterpret_cast<std::byte*>(PyBytes_AS_STRING(parcel.ptr())), bytes});
-  batch.store->release(batch.buffer);
-  if (!parcel.is_valid()) throw nb::python_error();
-  if (!extras.is_valid()) return nb::make_tuple(parcel, nb::list(), nb::list());
-  return nb::make_tuple(parcel, extras[0], extras[1]);
+  std::vector<nb::object> written;
+  std::vector<std::vector<std::byte>> packed_faults;
+  std::vector<Enclosure> enclosures;
+  if (const nb::object notes = engine_.take_notes(batch); notes.is_valid())
+    for (nb::handle note : notes) {
+      written.push_back(write_note_.is_none() ? nb::borrow(note[2]) : write_note_(*note));
+      enclosures.push_back({nb::cast<std::int32_t>(note[1]), Enclosure::kNote, bytes_of(written.back())});
+    }
+  for (const Fault& fault : engine_.faults_) {
+    packed_faults.push_back(packed(fault));
+    enclosures.push_back({fault.env, Enclosure::kFault, packed_faults.back()});
+  }
+  const AnswerRows rows(pool().spec(), pool().options().table);
+  const std::size_t row_bytes = rows.bytes(batch.rows);
+  return bytes_with(Parcel::bytes(row_bytes, enclosures), [&](std::span<std::byte> to) {
+    rows.pack(batch, pool().table(), Parcel::pack(to, row_bytes, enclosures));
+  });
 }
 
-void ParcelServer::take_states(nb::handle parcel) {
+// ---- lending -----------------------------------------------------------------------------------
+
+void ParcelServer::take_states(nb::handle states) {
   const Engine::Use use(engine_);
-  const StateParcel states(pool().table());
-  const std::vector<std::int32_t> envs = envs_of(states, parcel, pool().num_envs());
-  settle(envs);
-  states.unpack(bytes_of(parcel), pool().num_envs());
+  const StateRows rows(pool().table());
+  const std::vector<std::int32_t> envs = rows.envs(bytes_of(states), pool().num_envs());
+  refuse_in_flight(envs);
+  engine_.host_.settle(envs);
+  rows.unpack(bytes_of(states), pool().num_envs());
 }
 
 nb::object ParcelServer::give_states(const std::vector<std::int32_t>& envs) {
   const Engine::Use use(engine_);
   for (const std::int32_t env : envs)
     if (env < 0 || env >= pool().num_envs()) throw nb::index_error("there is no such env");
-  settle(envs);
-  const StateParcel states(pool().table());
-  std::vector<std::byte> parcel(states.bytes(envs.size()));
-  states.pack(envs, 0, parcel);
-  return to_bytes(parcel);
+  refuse_in_flight(envs);
+  engine_.host_.settle(envs);
+  const StateRows rows(pool().table());
+  return bytes_with(rows.bytes(envs.size()), [&](std::span<std::byte> to) { rows.pack(envs, 0, to); });
 }
 
 }  // namespace stepmill

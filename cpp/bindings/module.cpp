@@ -16,8 +16,8 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/exit.h"
 #include "bindings/engine.h"
-#include "bindings/engine_tap.h"
 #include "bindings/engine_parcels.h"
+#include "bindings/engine_tap.h"
 #include "bindings/hosts/inline_host.h"
 #include "bindings/hosts/native_host.h"
 #include "bindings/hosts/process_host.h"
@@ -335,12 +335,6 @@ NB_MODULE(_native, m) {
       .def_prop_ro("in_flight_ids", &Engine::in_flight_ids)
       .def("seeds", &Engine::seeds, "env_ids"_a)
       .def_prop_ro("host", &Engine::host);
-  nb::class_<ParcelServer>(m, "ParcelServer")
-      .def(nb::init<nb::object>(), "engine"_a)
-      .def("send", &ParcelServer::send, "parcel"_a, "objects"_a, "options"_a)
-      .def("recv", &ParcelServer::recv, "enough"_a, "at_least"_a, "timeout"_a.none(), "patience"_a.none())
-      .def("take_states", &ParcelServer::take_states, "parcel"_a)
-      .def("give_states", &ParcelServer::give_states, "env_ids"_a);
 
   nb::class_<Host>(m, "Host")
       .def("__reduce_ex__", &refuse_copy)
@@ -378,13 +372,19 @@ NB_MODULE(_native, m) {
       .def("__init__", &make_remote_host)
       .def("waiting", &RemoteHost::waiting, "group"_a)
       .def("away", &RemoteHost::away, "group"_a)
-      .def("pack", &RemoteHost::pack, "group"_a, "most"_a)
-      .def("unpack", &RemoteHost::unpack, "group"_a, "parcel"_a, "notes"_a, "faults"_a)
+      .def("pack", &RemoteHost::pack, "group"_a, "most"_a, "spare"_a)
+      .def("unpack", &RemoteHost::unpack, "group"_a, "answer"_a)
       .def("lose", &RemoteHost::lose, "group"_a, "why"_a, "kind"_a = "died")
       .def("lend", &RemoteHost::lend, "group"_a, "env_ids"_a)
-      .def("take_back", &RemoteHost::take_back, "group"_a, "parcel"_a)
+      .def("take_back", &RemoteHost::take_back, "group"_a, "states"_a)
       .def("keep_last", &RemoteHost::keep_last, "env_ids"_a, "leaves"_a)
       .def("take_losses", &RemoteHost::take_losses, "env_ids"_a);
+
+  nb::class_<ParcelServer>(m, "ParcelServer")
+      .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "read_mail"_a.none(), "write_note"_a.none())
+      .def("exchange", &ParcelServer::exchange, "order"_a, "quick"_a, "patience"_a.none())
+      .def("take_states", &ParcelServer::take_states, "states"_a)
+      .def("give_states", &ParcelServer::give_states, "env_ids"_a);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

@@ -2,9 +2,10 @@
 //
 //   send: action table -> queue      worker: step or autoreset -> slot      recv: batch
 //
-// `LocalPool` steps envs in this process, `ProcessPool` in worker processes. A pool belongs to one caller at a time;
-// nothing here locks against a second one. Everything is free of Python, and `recv` has two parts (`ready` and
-// `work_or_wait`) so that the bindings can check for signals, and hold or release the interpreter lock, in between.
+// `LocalPool` steps envs in this process, `ProcessPool` in worker processes; those of a `RemotePool` are on other machines.
+// A pool belongs to one caller at a time; nothing here locks against a second one. Everything is free of Python, and `recv`
+// has two parts (`ready` and `work_or_wait`) so that the bindings can check for signals, and hold or release the
+// interpreter lock, in between.
 #pragma once
 
 #include <chrono>

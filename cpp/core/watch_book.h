@@ -18,7 +18,7 @@ namespace stepmill {
 
 class WatchBook {
  public:
-  // The log has so many rows for each env, within limits, but always several batches.
+  // How many rows the log has for each env, within limits, but always several batches.
   static constexpr std::size_t kRowsPerEnv = 512, kFewestRows = 1 << 12, kMostRows = 1 << 18;
   static constexpr std::size_t kRecent = 100;  // episodes
 
@@ -73,7 +73,7 @@ class WatchBook {
     return std::exchange(new_returns_, {});
   }
 
-  // The last rewards of each of these envs, at most so many of each. Rows of resets have none.
+  // The last rewards of each of these envs, at most `most` of each. Rows of resets have none.
   std::vector<Rewards> rewards(std::span<const std::int32_t> envs, std::size_t most) const {
     const std::lock_guard lock(mutex_);
     std::vector<Rewards> out(envs.size());

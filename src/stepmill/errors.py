@@ -298,9 +298,10 @@ class ObservationError(EnvError, ValueError):
 class EnvTimeoutError(EnvError, TimeoutError):
     """An env ran longer than ``step_timeout`` or ``reset_timeout``, or was not built within ``start_timeout``.
 
-    The message contains the Python stack of the worker process at that time.
+    The message contains the Python stack of the worker process at that time. Also: an actor of Ray was silent for more
+    than its ``node_timeout``.
     """
 
 
 class WorkerDiedError(EnvError):
-    """The worker process that ran the env is gone: it exited, crashed, was killed, or was ended for another env."""
+    """What ran the env, a worker process or an actor, is gone: it exited, crashed, or was killed or ended."""

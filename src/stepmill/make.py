@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from stepmill.views.gym import GymPool
     from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["make", "make_dm", "make_gym", "make_gymnasium", "make_spec"]
-
 EnvType = Literal["gymnasium", "gym", "dm"]
 
 

@@ -16,30 +16,6 @@ from stepmill.errors import ConfigError, UnknownConfigError, UnsupportedError
 from stepmill.system.interpreters import interpreter
 from stepmill.values.arguments import one_of, seconds, whole_number
 
-__all__ = [
-    "ACTION_BOUNDS",
-    "ARGUMENTS",
-    "AUTORESET_MODES",
-    "GYMNASIUM_MODES",
-    "SETTINGS",
-    "ActionBounds",
-    "Autoreset",
-    "AutoresetWord",
-    "Backend",
-    "OnError",
-    "OutputLibrary",
-    "Ray",
-    "Setting",
-    "Settings",
-    "check_players",
-    "check_seeds",
-    "check_settings",
-    "default_workers",
-    "refuse_islands_on_ray",
-    "refuse_options_of_ray",
-    "refuse_processes",
-]
-
 # The words that settings can be. Type checkers read them here, and the checks below take them from here.
 
 Backend = Literal["auto", "thread", "process", "inline", "ray"]  # or an object that says more, such as Ray
@@ -307,7 +283,7 @@ def default_workers(num_envs: int, *, waits_for_all: bool, cores: int | None = N
 
 
 def check_players(players: int, settings: Settings) -> None:
-    """Raises if envs with so many players do not go with the settings."""
+    """Raises if envs with this many players do not go with the settings."""
     if settings.max_num_players is not None and players > settings.max_num_players:
         raise ConfigError(
             f"max_num_players: these envs have up to {players} players each, got {settings.max_num_players}. A Python "

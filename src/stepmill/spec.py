@@ -10,8 +10,6 @@ from gymnasium import spaces
 
 from stepmill.values.spaces import spec_of
 
-__all__ = ["PoolSpec"]
-
 
 @dataclass(frozen=True)
 class PoolSpec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import struct
 from typing import Any
 
 import numpy as np
@@ -108,36 +110,79 @@ def test_what_a_lost_env_was_doing_is_named(mode: str) -> None:
     engine.close()
 
 
+# ---- parcels that are none -----------------------------------------------------------------------
+
+HEAD = struct.Struct("<qii")  # bytes of rows, enclosures, spare
+ENCLOSURE = struct.Struct("<qii")  # bytes, env, kind
+OBJECTS, OPTIONS, NOTE, FAULT = range(4)
+
+
+def rows_of(parcel: bytes) -> bytes:
+    return parcel[HEAD.size : HEAD.size + HEAD.unpack_from(parcel)[0]]
+
+
+def parcel_of(rows: bytes, *enclosures: tuple[int, int, bytes], spare: int = 0) -> bytes:
+    parts = [ENCLOSURE.pack(len(content), env, kind) + content for env, kind, content in enclosures]
+    return HEAD.pack(len(rows), len(enclosures), spare) + rows + b"".join(parts)
+
+
+def test_parcels_are_as_written_here() -> None:
+    engine, host = make_carried(Teller, [0, 1], num_envs=2, seed=3, backend="process")
+    engine.send_reset(None, None, {"level": 2})
+    order = host.pack(1, 1, 5)
+    assert HEAD.unpack_from(order)[1:] == (1, 5)
+    _, env, kind = ENCLOSURE.unpack_from(order, HEAD.size + len(rows_of(order)))
+    assert (env, kind) == (0, OPTIONS)
+    content = order[HEAD.size + len(rows_of(order)) + ENCLOSURE.size :]
+    assert pickle.loads(content)[0] == {"level": 2}
+    assert parcel_of(rows_of(order), (0, OPTIONS, content), spare=5) == order
+    engine.close()
+
+
 def test_a_broken_answer_changes_nothing() -> None:
     engine, host = make_carried("CartPole-v1", [0], num_envs=2, seed=3)
     engine.send_reset(None, None, None)
-    (server,) = host.servers
-    server.send(*host.pack(0, 2))
-    parcel, notes, faults = server.recv(2, 0, None, None)
-    for broken in (b"", parcel[:-1], parcel + b"x", b"\xff" * len(parcel)):
-        with pytest.raises(ValueError, match=r"parcel|answer|row"):
-            host.unpack(0, broken, notes, faults)
-    with pytest.raises(ValueError, match="was not asked"):
-        host.unpack(0, parcel, [(0, 7, b"")], faults)
-    for broken_notes, broken_faults in [([(0,)], []), ([(0, "one", b"")], []), ([], [(0,)]), ([], [(0,) * 7]), (3, [])]:
-        with pytest.raises((ValueError, TypeError, IndexError, RuntimeError)):
-            host.unpack(0, parcel, broken_notes, broken_faults)
+    answer = host.parcels[0].exchange(host.pack(0, 2, 0), 0.0, None)
+    rows = rows_of(answer)
+    fault = struct.pack("<qiiii", 1, 1, 0, 1, 0) + b"message"
+    for broken in (
+        *(answer[:size] for size in range(len(answer))),
+        answer + b"x",
+        b"\xff" * len(answer),
+        parcel_of(rows[:-1]),
+        parcel_of(b"\xff" * len(rows)),
+        parcel_of(rows, (2, NOTE, b"")),
+        parcel_of(rows, (-1, NOTE, b"")),
+        parcel_of(rows, (0, 4, b"")),
+        parcel_of(rows, (0, FAULT, fault[:23])),
+        parcel_of(rows, (0, FAULT, struct.pack("<qiiii", 1, 9, 0, 1, 0))),
+        parcel_of(rows, (0, FAULT, struct.pack("<qiiii", 1, 1, 0, 1, 3))),
+        HEAD.pack(2**62, 0, 0) + rows,
+        HEAD.pack(len(rows), 2**31 - 1, 0) + rows,
+        HEAD.pack(len(rows), 1, 0) + rows + ENCLOSURE.pack(2**62, 0, NOTE),
+    ):
+        with pytest.raises(ValueError, match=r"parcel|answer|row|failure"):
+            host.unpack(0, broken)
+    for stranger in (None, 3, "rows", (answer,)):
+        with pytest.raises(TypeError):
+            host.unpack(0, stranger)
     assert host.away(0) == 2
-    host.unpack(0, parcel, notes, faults)
+    assert host.unpack(0, answer) == 2
     assert engine.recv()[4]["env_id"].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="was not asked"):
+        host.unpack(0, parcel_of(b"", (0, NOTE, b"")))
+    assert host.unpack(0, parcel_of(b"")) == 0
     engine.close()
 
 
 def test_an_answer_has_at_least_the_rows_that_were_asked_for_however_late() -> None:
     engine, host = make_carried("CartPole-v1", [0], num_envs=8, seed=3)
     engine.send_reset(None, None, None)
-    (server,) = host.servers
+    (parcels,) = host.parcels
     for _ in range(100):
-        server.send(*host.pack(0, 8))
-        host.unpack(0, *server.recv(8, 6, 0.0, None))
-        assert host.away(0) <= 2
-        if host.away(0):
-            host.unpack(0, *server.recv(host.away(0), 0, None, None))
+        assert host.unpack(0, parcels.exchange(host.pack(0, 8, 2), 0.0, None)) >= 6
+        while host.away(0):
+            host.unpack(0, parcels.exchange(host.pack(0, 0, 0), 0.0, None))
         *_, info = engine.recv()
         assert sorted(info["env_id"]) == list(range(8))
         engine.send(np.zeros(8, int), info["env_id"])
@@ -147,13 +192,16 @@ def test_an_answer_has_at_least_the_rows_that_were_asked_for_however_late() -> N
 def test_a_broken_order_changes_nothing() -> None:
     engine, host = make_carried("CartPole-v1", [0], num_envs=2, seed=3)
     engine.send_reset(None, None, None)
-    (server,) = host.servers
-    parcel, objects, options = host.pack(0, 2)
-    for broken in (b"", parcel[:-1], b"\xff" * len(parcel)):
+    (parcels,) = host.parcels
+    order = host.pack(0, 2, 2)
+    rows = rows_of(order)
+    for broken in (order[:-1], b"", b"\xff" * len(order), parcel_of(rows[:-1]), parcel_of(rows, (2, OPTIONS, b""))):
         with pytest.raises(ValueError, match=r"parcel|order"):
-            server.send(broken, objects, options)
-    assert host.places[0].in_flight_count == 0
-    server.send(parcel, objects, options)
+            parcels.exchange(broken, 0.0, None)
+    assert host.engines[0].in_flight_count == 0
+    with pytest.raises(RuntimeError, match="nothing to do"):
+        parcels.exchange(host.pack(0, 0, 0), 0.0, None)
+    host.engines[0].send_reset(None, None, None)
     with pytest.raises(errors.InFlightError, match="env 0 is in flight"):
-        server.send(parcel, objects, options)
+        parcels.exchange(order, 0.0, None)
     engine.close()

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from stepmill import _native
-from stepmill.hosts.faults import Fault, FaultPolicy
-from stepmill.hosts.host import host_arguments, native_env_arguments, open_engine, python_env_arguments
-from stepmill.hosts.infos import info_leaves
+from stepmill.hosts.elsewhere import EnvsElsewhere
+from stepmill.hosts.faults import FaultPolicy
+from stepmill.hosts.host import open_engine
 from stepmill.hosts.open_host import open_host
-from stepmill.hosts.process.notes import read_notes
-from stepmill.hosts.process.pickling import dumps
-from stepmill.hosts.rows import Note, RowFinisher
+from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.pickling import ON_RAY
+from stepmill.hosts.rows import RowFinisher
 from stepmill.make import _prepare
 from stepmill.settings import Settings
-from stepmill.sources.source import NativeSource, PythonSource
 
 
 def part_of(source: Any, settings: Settings, first: int, last: int) -> tuple[Any, Settings]:
@@ -28,64 +27,48 @@ def part_of(source: Any, settings: Settings, first: int, last: int) -> tuple[Any
     )
 
 
-class Carried(_native.RemoteHost):
-    """Carries parcels between the pool and the engines of its groups."""
+class Carried(EnvsElsewhere, _native.RemoteHost):
+    """Carries parcels between the pool and the engines of its groups.
+
+    Attributes:
+        engines: One per group, with native envs, or Python envs in worker processes.
+        parcels: The same, as they are given parcels.
+    """
+
+    backend = "carried"
+    _destination = ON_RAY
 
     def __init__(self, source: Any, settings: Settings, groups: list[int]) -> None:
-        self.places = []
+        self.engines, described = [], []
         for first, last in itertools.pairwise([*groups, settings.num_envs]):
             part, its = part_of(source, settings, first, last)
-            self.places.append(open_engine(open_host(part, its), its))
-        self.servers = [_native.ParcelServer(place) for place in self.places]
-        inner = self.places[0].host
-        self.observation, self.action = inner.observation, inner.action
-        self.is_native = isinstance(source, NativeSource)
+            engine = open_engine(open_host(part, its), its)
+            self.engines.append(engine)
+            described.append((first, None if engine.host.is_native else outgoing.pickled(engine.host.described)))
+        self.parcels = [_native.ParcelServer(engine, None, None) for engine in self.engines]
+        self.is_native = self.engines[0].host.is_native
+        self._read_spaces(source, described)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)
-        self._finish = RowFinisher(self.observation, policy, settings.autoreset)
-        self.exchanges = 0
-        if isinstance(source, NativeSource):
-            limit, envs = source.max_episode_steps, native_env_arguments(source)
-        else:
-            limit, envs = None, self._python_envs(source, settings)
-        super().__init__(**host_arguments(source.id, "carried", settings, limit), **envs, first_envs=groups)
-
-    def _python_envs(self, source: PythonSource, settings: Settings) -> dict[str, Any]:
-        from stepmill.registry.description import EnvDescription
-
-        env = source.build(0)
-        described = EnvDescription.of(env)
-        env.close()
-        infos = info_leaves(described.info_space, settings.autoreset)
-        return python_env_arguments(self.observation, self.action, described, infos)
+        self._finisher = RowFinisher(self.observation, policy, settings.autoreset)
+        pool, envs = self._native_arguments(source, settings)
+        super().__init__(**pool, **envs, first_envs=groups)
 
     def dispatch(self) -> None:
         """Nothing goes out before ``exchange``."""
 
     def exchange(self, seconds: float) -> None:
         """One round: everything that waits goes out, and from each group something comes back."""
-        self.exchanges += 1
-        for group, server in enumerate(self.servers):
-            if self.waiting(group):
-                server.send(*self.pack(group, 1_000_000))
-            if self.away(group):
-                answer = server.recv(1, 0, seconds, None)
-                if answer is not None:
-                    self.unpack(group, *answer)
-
-    def pack_options(self, options: Any, preparation: Any) -> bytes | None:
-        return None if options is None else dumps((options, None, preparation))
-
-    def finish_rows(self, result: Any, notes: Any, faults: Any) -> Any:
-        read = [note for note in read_notes(notes) if isinstance(note, Note)]
-        return self._finish(result, read, [Fault.read(one) for one in faults])
+        for group, parcels in enumerate(self.parcels):
+            if self.waiting(group) or self.away(group):
+                self.unpack(group, parcels.exchange(self.pack(group, 1_000_000, 1_000_000), 0.0, None))
 
     def describe(self) -> dict[str, Any]:
-        return {"groups": len(self.places)}
+        return {"groups": len(self.engines)}
 
     def close(self) -> None:
         super().close()
-        for place in self.places:
-            place.close()
+        for engine in self.engines:
+            engine.close()
 
 
 def make_carried(task_id: Any, groups: list[int], **arguments: Any) -> tuple[_native.Engine, Carried]:

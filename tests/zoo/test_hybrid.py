@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 import stepmill
 from stepmill.errors import ActionError, ActionTypeError, ConfigError, NeedsResetError, ResetOptionError
 from stepmill.zoo.hybrid import HybridEnv, MovingEnv, SlidingEnv
-from stepmill.zoo.hybrid.picture import BRAKE_LIGHT, FAILURE, FIELD, FLAME, TARGET, draw
+from stepmill.zoo.hybrid.env import BRAKE_LIGHT, FAILURE, FIELD, FLAME, TARGET, draw
 from stepmill.zoo.hybrid.world import (
     ACCELERATE,
     BRAKE,

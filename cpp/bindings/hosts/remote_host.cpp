@@ -19,11 +19,6 @@ Fault::Kind kind_of_loss(const std::string& name) {
   throw nb::value_error("kind: expected 'died', 'late' or 'unplaced'");
 }
 
-Fault::Kind checked_kind(int number) {
-  if (number < Fault::kRaised || number > Fault::kLate) throw nb::value_error("a failure of an unknown kind");
-  return static_cast<Fault::Kind>(number);
-}
-
 }  // namespace
 
 int RemoteHost::checked(int group) const {
@@ -33,60 +28,61 @@ int RemoteHost::checked(int group) const {
 
 // ---- parcels -----------------------------------------------------------------------------------
 
-nb::tuple RemoteHost::pack(int group, int most) {
+nb::object RemoteHost::pack(int group, int most, int spare) {
   RemotePool& pool = remote();
   const std::int32_t first = pool.first_env(checked(group));
-  nb::dict objects, options;
-  const auto count = std::min(static_cast<std::size_t>(std::max(most, 0)), pool.waiting(group).size());
-  const std::vector<std::int32_t> envs(pool.waiting(group).begin(),
-                                       pool.waiting(group).begin() + static_cast<std::ptrdiff_t>(count));
-  const auto move = [first](auto& from, nb::dict& to, std::int32_t env) {
-    if (const auto found = from.find(env); found != from.end()) {
-      to[nb::int_(env - first)] = found->second;
-      from.erase(found);
-    }
-  };
-  nb::object parcel = to_bytes(pool.pack(group, count));
-  for (const std::int32_t env : envs) {
-    if (!objects_.empty()) move(objects_, objects, env);
-    if (!options_.empty()) move(options_, options, env);
-  }
-  return nb::make_tuple(parcel, objects, options);
+  const std::span<const std::int32_t> waiting = pool.waiting(group);
+  const auto count = std::min(static_cast<std::size_t>(std::max(most, 0)), waiting.size());
+  const std::vector<std::int32_t> envs(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count));
+  std::vector<Enclosure> mail;
+  for (const auto& [kind, given] : {std::pair(Enclosure::kObjects, &objects_), std::pair(Enclosure::kOptions, &options_)})
+    if (!given->empty())
+      for (const std::int32_t env : envs)
+        if (const auto found = given->find(env); found != given->end())
+          mail.push_back({env - first, kind, bytes_of(found->second)});
+  const std::size_t row_bytes = pool.order_bytes(count);
+  nb::object order = bytes_with(Parcel::bytes(row_bytes, mail), [&](std::span<std::byte> to) {
+    pool.pack(group, count, Parcel::pack(to, row_bytes, mail, spare));
+  });
+  if (!mail.empty()) forget_mail(envs);
+  return order;
 }
 
-void RemoteHost::unpack(int group, nb::handle parcel, nb::handle notes, nb::handle faults) {
-  RemotePool& pool = remote();
-  const std::int32_t first = pool.first_env(checked(group)), end = pool.first_env(group + 1);
-  const auto to_id = [&](nb::handle env) {
-    const auto id = first + nb::cast<std::int32_t>(env);
-    if (id < first || id >= end || !pool.is_away(id)) throw nb::value_error("a note about an env that was not asked");
-    return id;
-  };
-  std::vector<std::pair<std::int32_t, nb::object>> read_notes;
-  for (nb::handle note : notes) read_notes.emplace_back(to_id(note[1]), nb::borrow(note[2]));
-  std::vector<Fault> read_faults;
-  for (nb::handle one : faults)
-    read_faults.push_back({to_id(one[0]), nb::cast<std::int32_t>(one[1]), nb::cast<std::int64_t>(one[2]),
-                           nb::cast<std::int32_t>(one[3]), nb::cast<std::int32_t>(one[4]),
-                           text_of(one[5]), checked_kind(nb::cast<int>(one[6]))});
-  const Contents contents(parcel);
-  try {
-    pool.unpack(group, contents.bytes());
-  } catch (const BrokenParcel& error) {
-    throw nb::value_error(error.what());
+void RemoteHost::forget_mail(std::span<const std::int32_t> envs) {
+  for (const std::int32_t env : envs) {
+    objects_.erase(env);
+    options_.erase(env);
   }
+}
+
+int RemoteHost::unpack(int group, nb::handle answer) {
+  RemotePool& pool = remote();
+  const std::int32_t first = pool.first_env(checked(group));
+  const Contents contents(answer);
+  const Parcel parcel(contents.bytes(), pool.first_env(group + 1) - first);
+  std::vector<std::pair<std::int32_t, nb::object>> notes;
+  std::vector<Fault> faults;
+  for (const Enclosure& one : parcel.enclosures()) {
+    const std::int32_t env = first + one.env;
+    if (!pool.is_away(env)) throw BrokenParcel("a note about an env that was not asked");
+    if (one.kind == Enclosure::kNote) {
+      notes.emplace_back(env, to_bytes(one.content));
+    } else {
+      faults.push_back(read_fault(one));
+      faults.back().env = env;
+    }
+  }
+  const std::int32_t rows = parcel.rows().empty() ? 0 : pool.unpack(group, parcel.rows());
   // Nobody looks at a batch before this call returns.
-  for (auto& [env, note] : read_notes) notes_[env] = std::move(note);
-  for (Fault& fault : read_faults) pool.add_fault(std::move(fault));
+  for (auto& [env, note] : notes) notes_[env] = std::move(note);
+  for (Fault& fault : faults) pool.add_fault(std::move(fault));
+  return rows;
 }
 
 void RemoteHost::lose(int group, const std::string& why, const std::string& kind) {
   const Fault::Kind kind_of_fault = kind_of_loss(kind);
   RemotePool& pool = remote();
-  for (std::int32_t env = pool.first_env(checked(group)); env < pool.first_env(group + 1); ++env) {
-    objects_.erase(env);
-    options_.erase(env);
-  }
+  for (std::int32_t env = pool.first_env(checked(group)); env < pool.first_env(group + 1); ++env) forget_mail({&env, 1});
   Fault reason;
   reason.phase = SM_IN_STEP;
   reason.message = why;
@@ -101,13 +97,7 @@ nb::object RemoteHost::lend(int group, const std::vector<std::int32_t>& envs) {
   return to_bytes(remote().lend(checked(group), envs));
 }
 
-void RemoteHost::take_back(int group, nb::handle parcel) {
-  try {
-    remote().take_back(checked(group), bytes_of(parcel));
-  } catch (const BrokenParcel& error) {
-    throw nb::value_error(error.what());
-  }
-}
+void RemoteHost::take_back(int group, nb::handle states) { remote().take_back(checked(group), bytes_of(states)); }
 
 void RemoteHost::check_envs(const std::vector<std::int32_t>& envs) const {
   for (const std::int32_t env : envs)
@@ -116,12 +106,8 @@ void RemoteHost::check_envs(const std::vector<std::int32_t>& envs) const {
 
 void RemoteHost::keep_last(const std::vector<std::int32_t>& envs, nb::list leaves) {
   check_envs(envs);
-  try {
-    int number = 0;
-    for (nb::handle leaf : leaves) remote().keep_last(envs, number++, bytes_of(leaf));
-  } catch (const BrokenParcel& error) {
-    throw nb::value_error(error.what());
-  }
+  int number = 0;
+  for (nb::handle leaf : leaves) remote().keep_last(envs, number++, bytes_of(leaf));
 }
 
 nb::list RemoteHost::take_losses(const std::vector<std::int32_t>& envs) {

@@ -1,7 +1,7 @@
 // Envs that live in other processes, on any machine: `stepmill._native.RemoteHost`.
 //
 // The Python half (stepmill/hosts/ray) has the connections: `exchange` takes what waits with `pack`, and brings what has
-// come with `unpack`.
+// come with `unpack`. At the other end, parcels come to an ParcelServer.
 #pragma once
 
 #include <map>
@@ -23,22 +23,23 @@ class RemoteHost final : public Host {
 
   int waiting(int group) const { return static_cast<int>(remote().waiting(checked(group)).size()); }
   int away(int group) const { return remote().away(checked(group)); }
-  // (parcel, objects, options): what at most so many of a group's envs are told; the latter two by env, counted from the
-  // first of the group.
-  nanobind::tuple pack(int group, int most);
-  // What has come back, as `Engine.recv_parcel` packed it, in any object that has bytes. Raises ValueError or TypeError if
-  // that cannot be, and then has changed nothing: the group is to be lost.
-  void unpack(int group, nanobind::handle parcel, nanobind::handle notes, nanobind::handle faults);
+  // An order for `most` of the envs of a group that wait, or for as many as there are; it may be none. `spare`: how many
+  // envs may still be at work when the order is answered.
+  nanobind::object pack(int group, int most, int spare);
+  // An answer that has come, in any object that has bytes. Returns how many rows it has. Raises ValueError or TypeError if
+  // it is none, and then has changed nothing: the group is to be lost.
+  int unpack(int group, nanobind::handle answer);
   // The envs of a group are gone, and why.
   void lose(int group, const std::string& why, const std::string& kind);
 
   // ---- lending ----
 
-  // The states of idle envs of a group, as `Engine.take_states` takes them. Raises ValueError if one is not idle.
+  // The states of idle envs of a group, as `take_states` takes them. Raises ValueError if one is not idle.
   nanobind::object lend(int group, const std::vector<std::int32_t>& envs);
-  // They have come back, from `Engine.give_states`. Raises ValueError if that cannot be: the group is to be lost.
-  void take_back(int group, nanobind::handle parcel);
-  // What these envs showed last: for each leaf, the bytes of their rows. Raises ValueError if that cannot be.
+  // They have come back, from `give_states`. Raises ValueError if these are no such states: the group is to be lost.
+  void take_back(int group, nanobind::handle states);
+  // What these envs showed last: for each leaf, the bytes of their rows. Raises ValueError if there are too many
+  // or too few.
   void keep_last(const std::vector<std::int32_t>& envs, nanobind::list leaves);
   // The failures of those of the envs that were lost in an episode, or while they were lent.
   nanobind::list take_losses(const std::vector<std::int32_t>& envs);
@@ -60,6 +61,7 @@ class RemoteHost final : public Host {
  private:
   RemotePool& remote() const { return static_cast<RemotePool&>(pool()); }
   int checked(int group) const;
+  void forget_mail(std::span<const std::int32_t> envs);
   void check_envs(const std::vector<std::int32_t>& envs) const;
 
   // By env, with its next action.

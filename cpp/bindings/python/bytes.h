@@ -15,6 +15,14 @@ inline nanobind::object to_bytes(std::span<const std::byte> bytes) {
                                          static_cast<Py_ssize_t>(bytes.size())));
 }
 
+// Bytes of that size, which `write` is given to fill.
+template <class Write>
+nanobind::object bytes_with(std::size_t size, Write&& write) {
+  nanobind::object out = owned(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+  write(std::span<std::byte>(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(out.ptr())), size));
+  return out;
+}
+
 // Valid as long as the object is.
 inline std::span<const std::byte> bytes_of(nanobind::handle bytes) {
   char* data = nullptr;

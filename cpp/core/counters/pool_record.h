@@ -32,7 +32,7 @@ inline void add_to(Word& word, std::uint64_t more) {
 inline std::uint64_t get(const Word& word) { return word.load(std::memory_order_relaxed); }
 inline void set(Word& word, std::uint64_t value) { word.store(value, std::memory_order_relaxed); }
 
-// The slow steps that a worker remembers: those of the present window of so many seconds, and as many of the one before.
+// How many slow steps a worker remembers: of the present window, and as many of the one before. How many seconds it has.
 inline constexpr int kSlowSteps = 4;
 inline constexpr std::uint64_t kSlowWindow = 10;
 

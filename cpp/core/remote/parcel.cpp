@@ -7,32 +7,118 @@ namespace stepmill {
 namespace {
 
 template <class T>
-T read_at(std::span<const std::byte> parcel, std::size_t offset) {
+T read_at(std::span<const std::byte> bytes, std::size_t offset) {
   T out;
-  std::memcpy(&out, parcel.data() + offset, sizeof(T));
+  std::memcpy(&out, bytes.data() + offset, sizeof(T));
   return out;
 }
 
-std::int64_t read_count(std::span<const std::byte> parcel) {
-  if (parcel.size() < sizeof(std::int64_t)) throw BrokenParcel("a parcel without a head");
-  return read_at<std::int64_t>(parcel, 0);
+// Takes the first bytes off the span.
+std::span<const std::byte> take(std::span<const std::byte>& rest, std::int64_t bytes) {
+  if (bytes < 0 || static_cast<std::uint64_t>(bytes) > rest.size()) throw BrokenParcel("a parcel that ends too soon");
+  const auto out = rest.first(static_cast<std::size_t>(bytes));
+  rest = rest.subspan(out.size());
+  return out;
 }
+
+template <class T>
+T take(std::span<const std::byte>& rest) {
+  return read_at<T>(take(rest, sizeof(T)), 0);
+}
+
+std::int64_t read_count(std::span<const std::byte> rows) {
+  if (rows.size() < sizeof(std::int64_t)) throw BrokenParcel("a parcel without rows");
+  return read_at<std::int64_t>(rows, 0);
+}
+
+struct alignas(16) Head {  // so that rows are as well aligned as the parcel
+  std::int64_t row_bytes;
+  std::int32_t enclosures;
+  std::int32_t spare;
+};
+
+struct EnclosureHead {
+  std::int64_t bytes;
+  std::int32_t env;
+  std::int32_t kind;
+};
+
+struct FaultHead {
+  std::int64_t episode;
+  std::int32_t phase, step, failures, kind;
+};
 
 }  // namespace
 
+// ---- the whole ---------------------------------------------------------------------------------
+
+std::size_t Parcel::bytes(std::size_t row_bytes, std::span<const Enclosure> enclosures) {
+  std::size_t out = sizeof(Head) + row_bytes;
+  for (const Enclosure& one : enclosures) out += sizeof(EnclosureHead) + one.content.size();
+  return out;
+}
+
+std::span<std::byte> Parcel::pack(std::span<std::byte> to, std::size_t row_bytes, std::span<const Enclosure> enclosures,
+                                  std::int32_t spare) {
+  std::byte* at = to.data();
+  const auto put = [&at](const void* from, std::size_t bytes) {
+    if (bytes) std::memcpy(at, from, bytes);
+    at += bytes;
+  };
+  const Head head{static_cast<std::int64_t>(row_bytes), static_cast<std::int32_t>(enclosures.size()), spare};
+  put(&head, sizeof(head));
+  at += row_bytes;
+  for (const Enclosure& one : enclosures) {
+    const EnclosureHead its{static_cast<std::int64_t>(one.content.size()), one.env, one.kind};
+    put(&its, sizeof(its));
+    put(one.content.data(), one.content.size());
+  }
+  return to.subspan(sizeof(head), row_bytes);
+}
+
+Parcel::Parcel(std::span<const std::byte> parcel, std::int32_t num_envs) {
+  const auto head = take<Head>(parcel);
+  spare_ = head.spare;
+  rows_ = take(parcel, head.row_bytes);
+  for (std::int32_t i = 0; i < head.enclosures; ++i) {
+    const auto its = take<EnclosureHead>(parcel);
+    if (its.env < 0 || its.env >= num_envs || its.kind < Enclosure::kObjects || its.kind > Enclosure::kFault)
+      throw BrokenParcel("a parcel with something for env " + std::to_string(its.env) + " of " + std::to_string(num_envs));
+    enclosures_.push_back({its.env, static_cast<Enclosure::Kind>(its.kind), take(parcel, its.bytes)});
+  }
+  if (!parcel.empty()) throw BrokenParcel("a parcel that goes on after its end");
+}
+
+std::vector<std::byte> packed(const Fault& fault) {
+  const FaultHead head{fault.episode, fault.phase, fault.step, fault.failures, fault.kind};
+  std::vector<std::byte> out(sizeof(head) + fault.message.size());
+  std::memcpy(out.data(), &head, sizeof(head));
+  std::memcpy(out.data() + sizeof(head), fault.message.data(), fault.message.size());
+  return out;
+}
+
+Fault read_fault(const Enclosure& enclosure) {
+  std::span<const std::byte> rest = enclosure.content;
+  const auto head = take<FaultHead>(rest);
+  if (head.kind < Fault::kRaised || head.kind > Fault::kLate || head.phase < 0 || head.phase > SM_IN_CALL)
+    throw BrokenParcel("a failure of an unknown kind");
+  return {enclosure.env, head.phase, head.episode, head.step, head.failures,
+          std::string(reinterpret_cast<const char*>(rest.data()), rest.size()), static_cast<Fault::Kind>(head.kind)};
+}
+
 // ---- orders and states -------------------------------------------------------------------------
 
-EnvParcel::EnvParcel(const ActionTable& table) {
+EnvRows::EnvRows(const ActionTable& table) {
   add(&table.state(0), sizeof(sm_env_state));
   add(&table.reset_request(0), sizeof(sm_reset_request));
 }
 
-void EnvParcel::add(void* column, std::size_t bytes) {
+void EnvRows::add(void* column, std::size_t bytes) {
   columns_.push_back({static_cast<std::byte*>(column), bytes});
   env_bytes_ += bytes;
 }
 
-OrderParcel::OrderParcel(const EnvSpec& spec, const ActionTable& table) : EnvParcel(table) {
+OrderRows::OrderRows(const EnvSpec& spec, const ActionTable& table) : EnvRows(table) {
   const auto players = static_cast<std::size_t>(spec.max_num_players);
   int index = 0;
   for (const Leaf& leaf : spec.action)
@@ -40,7 +126,7 @@ OrderParcel::OrderParcel(const EnvSpec& spec, const ActionTable& table) : EnvPar
   if (players > 1) add(table.action_players(), players);
 }
 
-void EnvParcel::pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const {
+void EnvRows::pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const {
   std::byte* at = to.data();
   const auto put = [&](const void* from, std::size_t bytes) {
     std::memcpy(at, from, bytes);
@@ -55,14 +141,14 @@ void EnvParcel::pack(std::span<const std::int32_t> envs, std::int32_t first, std
   }
 }
 
-std::vector<std::int32_t> EnvParcel::envs(std::span<const std::byte> parcel, std::int32_t num_envs) const {
-  const std::int64_t count = read_count(parcel);
-  if (count < 0 || count > num_envs || parcel.size() != bytes(static_cast<std::size_t>(count)))
-    throw BrokenParcel("a parcel of " + std::to_string(parcel.size()) + " bytes for " + std::to_string(count) + " envs");
+std::vector<std::int32_t> EnvRows::envs(std::span<const std::byte> rows, std::int32_t num_envs) const {
+  const std::int64_t count = read_count(rows);
+  if (count < 0 || count > num_envs || rows.size() != bytes(static_cast<std::size_t>(count)))
+    throw BrokenParcel("a parcel of " + std::to_string(rows.size()) + " bytes for " + std::to_string(count) + " envs");
   std::vector<std::int32_t> out;
   std::vector<bool> seen(static_cast<std::size_t>(num_envs));
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto env = read_at<std::int32_t>(parcel, bytes(static_cast<std::size_t>(i)));
+    const auto env = read_at<std::int32_t>(rows, bytes(static_cast<std::size_t>(i)));
     if (env < 0 || env >= num_envs || seen[static_cast<std::size_t>(env)])
       throw BrokenParcel("a parcel for env " + std::to_string(env) + " of " + std::to_string(num_envs));
     seen[static_cast<std::size_t>(env)] = true;
@@ -72,16 +158,16 @@ std::vector<std::int32_t> EnvParcel::envs(std::span<const std::byte> parcel, std
 }
 
 // The first column.
-sm_env_state EnvParcel::state(std::span<const std::byte> parcel, std::size_t i) const {
-  return read_at<sm_env_state>(parcel, bytes(i) + sizeof(std::int32_t));
+sm_env_state EnvRows::state(std::span<const std::byte> rows, std::size_t i) const {
+  return read_at<sm_env_state>(rows, bytes(i) + sizeof(std::int32_t));
 }
 
-std::vector<std::int32_t> EnvParcel::unpack(std::span<const std::byte> parcel, std::int32_t num_envs,
+std::vector<std::int32_t> EnvRows::unpack(std::span<const std::byte> rows, std::int32_t num_envs,
                                             std::int32_t first) const {
-  std::vector<std::int32_t> out = envs(parcel, num_envs);
+  std::vector<std::int32_t> out = envs(rows, num_envs);
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] += first;
-    const std::byte* at = parcel.data() + bytes(i) + sizeof(std::int32_t);
+    const std::byte* at = rows.data() + bytes(i) + sizeof(std::int32_t);
     for (const Column& column : columns_) {
       std::memcpy(column.data + static_cast<std::size_t>(out[i]) * column.bytes, at, column.bytes);
       at += column.bytes;
@@ -92,13 +178,13 @@ std::vector<std::int32_t> EnvParcel::unpack(std::span<const std::byte> parcel, s
 
 // ---- answers -----------------------------------------------------------------------------------
 
-std::size_t AnswerParcel::head_bytes(std::int32_t rows) {
+std::size_t AnswerRows::head_bytes(std::int32_t rows) {
   const std::size_t head =
       sizeof(std::int64_t) + static_cast<std::size_t>(rows) * (sizeof(sm_env_state) + sizeof(sm_reset_request));
   return align_up(head, 16);
 }
 
-void AnswerParcel::pack(const Batch& batch, const ActionTable& table, std::span<std::byte> to) const {
+void AnswerRows::pack(const Batch& batch, const ActionTable& table, std::span<std::byte> to) const {
   const std::int64_t rows = batch.rows;
   std::memcpy(to.data(), &rows, sizeof(rows));
   std::byte* at = to.data() + sizeof(rows);
@@ -123,32 +209,32 @@ void AnswerParcel::pack(const Batch& batch, const ActionTable& table, std::span<
     std::memcpy(columns.c.players, batch.players, n * static_cast<std::size_t>(spec_.max_num_players));
 }
 
-AnswerParcel::Reader::Reader(const AnswerParcel& kind, std::span<const std::byte> parcel)
-    : parcel_(parcel), rows_(0), layout_(kind.layout(0)), batch_at_(0) {
-  const std::int64_t rows = read_count(parcel);
-  if (rows < 0 || rows > kind.options_.num_envs || parcel.size() != kind.bytes(static_cast<std::int32_t>(rows)))
-    throw BrokenParcel("an answer of " + std::to_string(parcel.size()) + " bytes with " + std::to_string(rows) + " rows");
+AnswerRows::Reader::Reader(const AnswerRows& kind, std::span<const std::byte> bytes)
+    : bytes_(bytes), rows_(0), layout_(kind.layout(0)), batch_at_(0) {
+  const std::int64_t rows = read_count(bytes);
+  if (rows < 0 || rows > kind.options_.num_envs || bytes.size() != kind.bytes(static_cast<std::int32_t>(rows)))
+    throw BrokenParcel("an answer of " + std::to_string(bytes.size()) + " bytes with " + std::to_string(rows) + " rows");
   rows_ = static_cast<std::int32_t>(rows);
   layout_ = kind.layout(rows_);
   batch_at_ = head_bytes(rows_);
 }
 
-std::int32_t AnswerParcel::Reader::env(std::int32_t row) const {
-  return read_at<std::int32_t>(parcel_, batch_at_ + layout_.env_id_at(row));
+std::int32_t AnswerRows::Reader::env(std::int32_t row) const {
+  return read_at<std::int32_t>(bytes_, batch_at_ + layout_.env_id_at(row));
 }
 
-sm_env_state AnswerParcel::Reader::state(std::int32_t row) const {
-  return read_at<sm_env_state>(parcel_, sizeof(std::int64_t) + static_cast<std::size_t>(row) * sizeof(sm_env_state));
+sm_env_state AnswerRows::Reader::state(std::int32_t row) const {
+  return read_at<sm_env_state>(bytes_, sizeof(std::int64_t) + static_cast<std::size_t>(row) * sizeof(sm_env_state));
 }
 
-sm_reset_request AnswerParcel::Reader::reset_request(std::int32_t row) const {
+sm_reset_request AnswerRows::Reader::reset_request(std::int32_t row) const {
   const std::size_t first = sizeof(std::int64_t) + static_cast<std::size_t>(rows_) * sizeof(sm_env_state);
-  return read_at<sm_reset_request>(parcel_, first + static_cast<std::size_t>(row) * sizeof(sm_reset_request));
+  return read_at<sm_reset_request>(bytes_, first + static_cast<std::size_t>(row) * sizeof(sm_reset_request));
 }
 
-void AnswerParcel::Reader::copy_row(std::int32_t row, const BatchLayout& layout, std::byte* to,
+void AnswerRows::Reader::copy_row(std::int32_t row, const BatchLayout& layout, std::byte* to,
                                     std::int64_t to_row) const {
-  layout_.copy_row(parcel_.data() + batch_at_, row, layout, to, to_row);
+  layout_.copy_row(bytes_.data() + batch_at_, row, layout, to, to_row);
 }
 
 }  // namespace stepmill

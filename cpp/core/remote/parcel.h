@@ -1,9 +1,12 @@
-// What passes between a pool and the place where its envs live, if the two share no memory: parcels of bytes.
+// What passes between a pool and the engine that has its envs, if the two share no memory: parcels of bytes.
 //
 // An order tells envs what to do: rows of the action table. An answer has rows of a batch. Both carry the state of each
 // env: whoever has an env at the moment owns its state. States without anything else pass an idle env to the other end,
 // which steps it as it likes, and back. Both ends have the same spec, options and build, so a parcel is a copy of their
 // arrays, with nothing to translate. Everything is read by memcpy: a parcel may begin at any address.
+//
+//   order, answer:  | head | rows | enclosures: what goes with some of the envs and fits into no array |
+//   states:         | rows |
 #pragma once
 
 #include <cstddef>
@@ -14,33 +17,69 @@
 
 #include "core/action_table.h"
 #include "core/memory/batch_layout.h"
+#include "core/fault_log.h"
 #include "core/pool.h"
 
 namespace stepmill {
 
 // A parcel that its other end cannot have packed.
-struct BrokenParcel : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct BrokenParcel : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
 };
 
-// ---- orders and states -------------------------------------------------------------------------
+// ---- the whole of an order or an answer --------------------------------------------------------
+
+// What goes with an env, beside its row.
+struct Enclosure {
+  enum Kind : std::int32_t { kObjects, kOptions, kNote, kFault };
+
+  std::int32_t env;  // counted from the first env that the other end has
+  Kind kind;
+  std::span<const std::byte> content;
+};
+
+class Parcel {
+ public:
+  static std::size_t bytes(std::size_t row_bytes, std::span<const Enclosure> enclosures);
+  // Writes everything but the rows, and returns the place for these. `spare`: of an order, see `ParcelServer`.
+  static std::span<std::byte> pack(std::span<std::byte> to, std::size_t row_bytes, std::span<const Enclosure> enclosures,
+                                   std::int32_t spare = 0);
+
+  // A parcel that has arrived, for some of `num_envs` envs. It refers to the bytes. Throws BrokenParcel.
+  Parcel(std::span<const std::byte> parcel, std::int32_t num_envs);
+
+  std::int32_t spare() const { return spare_; }
+  std::span<const std::byte> rows() const { return rows_; }
+  const std::vector<Enclosure>& enclosures() const { return enclosures_; }
+
+ private:
+  std::int32_t spare_;
+  std::span<const std::byte> rows_;
+  std::vector<Enclosure> enclosures_;
+};
+
+// A failure as the content of an enclosure, and back. Throws BrokenParcel.
+std::vector<std::byte> packed(const Fault& fault);
+Fault read_fault(const Enclosure& enclosure);
+
+// ---- rows of orders, and states ----------------------------------------------------------------
 
 // Columns of the action table, for some envs. Ids in it count from `first`, the first env that the other end has.
-class EnvParcel {
+class EnvRows {
  public:
   std::size_t bytes(std::size_t envs) const { return sizeof(std::int64_t) + envs * env_bytes_; }
   void pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const;
-  // The envs of a parcel. Throws BrokenParcel if it cannot be one for so many envs.
-  std::vector<std::int32_t> envs(std::span<const std::byte> parcel, std::int32_t num_envs) const;
+  // The envs of the rows. Throws BrokenParcel if these cannot be rows of `num_envs` envs.
+  std::vector<std::int32_t> envs(std::span<const std::byte> rows, std::int32_t num_envs) const;
   // The state of the i-th of these.
-  sm_env_state state(std::span<const std::byte> parcel, std::size_t i) const;
+  sm_env_state state(std::span<const std::byte> rows, std::size_t i) const;
   // Writes the rows into the table, and returns their envs. `first`: where those of the other end begin here. Throws like
   // `envs`, and then has changed nothing.
-  std::vector<std::int32_t> unpack(std::span<const std::byte> parcel, std::int32_t num_envs, std::int32_t first = 0) const;
+  std::vector<std::int32_t> unpack(std::span<const std::byte> rows, std::int32_t num_envs, std::int32_t first = 0) const;
 
  protected:
-  explicit EnvParcel(const ActionTable& table);
-  // A column of the table that goes along: so many bytes per env, one after another.
+  explicit EnvRows(const ActionTable& table);
+  // A column of the table that goes along, with its bytes per env.
   void add(void* column, std::size_t bytes);
 
  private:
@@ -53,32 +92,32 @@ class EnvParcel {
 };
 
 // What envs are told to do.
-class OrderParcel : public EnvParcel {
+class OrderRows : public EnvRows {
  public:
-  OrderParcel(const EnvSpec& spec, const ActionTable& table);
+  OrderRows(const EnvSpec& spec, const ActionTable& table);
 };
 
 // What there is to know of idle envs. Without their last observations, which each kind of pool keeps in its own way.
-class StateParcel : public EnvParcel {
+class StateRows : public EnvRows {
  public:
-  explicit StateParcel(const ActionTable& table) : EnvParcel(table) {}
+  explicit StateRows(const ActionTable& table) : EnvRows(table) {}
 };
 
-// ---- answers -----------------------------------------------------------------------------------
+// ---- rows of answers ---------------------------------------------------------------------------
 
 // Rows of a batch, with the state of their envs and what their next reset is given.
-class AnswerParcel {
+class AnswerRows {
  public:
-  AnswerParcel(const EnvSpec& spec, const TableOptions& options) : spec_(spec), options_(options) {}
+  AnswerRows(const EnvSpec& spec, const TableOptions& options) : spec_(spec), options_(options) {}
 
   std::size_t bytes(std::int32_t rows) const { return head_bytes(rows) + layout(rows).bytes(); }
   void pack(const Batch& batch, const ActionTable& table, std::span<std::byte> to) const;
 
-  // An answer that has arrived. It refers to the parcel.
+  // Rows that have arrived. It refers to the bytes.
   class Reader {
    public:
-    // Throws BrokenParcel unless it has the size that so many rows take.
-    Reader(const AnswerParcel& kind, std::span<const std::byte> parcel);
+    // Throws BrokenParcel unless there are as many bytes as these rows take.
+    Reader(const AnswerRows& kind, std::span<const std::byte> bytes);
 
     std::int32_t rows() const { return rows_; }
     // Counted from the first env of the other end; anything, if that is broken.
@@ -89,7 +128,7 @@ class AnswerParcel {
     void copy_row(std::int32_t row, const BatchLayout& layout, std::byte* to, std::int64_t to_row) const;
 
    private:
-    std::span<const std::byte> parcel_;
+    std::span<const std::byte> bytes_;
     std::int32_t rows_;
     BatchLayout layout_;
     std::size_t batch_at_;

@@ -54,16 +54,13 @@ void RemotePool::start(std::span<const std::int32_t> envs, bool, bool) {
   }
 }
 
-std::vector<std::byte> RemotePool::pack(int group, std::size_t most) {
+void RemotePool::pack(int group, std::size_t count, std::span<std::byte> to) {
   auto& waiting = waiting_[static_cast<std::size_t>(group)];
-  const std::size_t count = std::min(most, waiting.size());
   const std::span<const std::int32_t> envs(waiting.data(), count);
-  std::vector<std::byte> parcel(orders_.bytes(count));
-  orders_.pack(envs, first_[static_cast<std::size_t>(group)], parcel);
+  orders_.pack(envs, first_[static_cast<std::size_t>(group)], to);
   for (const std::int32_t env : envs) place_[static_cast<std::size_t>(env)] = Place::kAway;
   away_count_[static_cast<std::size_t>(group)] += static_cast<std::int32_t>(count);
   waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count));
-  return parcel;
 }
 
 // An env that is lost gets a seed that follows from its last one.
@@ -87,13 +84,13 @@ std::vector<std::byte> RemotePool::lend(int group, std::span<const std::int32_t>
   return parcel;
 }
 
-void RemotePool::take_back(int group, std::span<const std::byte> parcel) {
+void RemotePool::take_back(int group, std::span<const std::byte> states) {
   const std::int32_t first = first_[static_cast<std::size_t>(group)], end = first_[static_cast<std::size_t>(group) + 1];
-  const std::vector<std::int32_t> envs = states_.envs(parcel, end - first);
+  const std::vector<std::int32_t> envs = states_.envs(states, end - first);
   for (std::size_t i = 0; i < envs.size(); ++i)
-    if (place_[static_cast<std::size_t>(first + envs[i])] != Place::kLent || states_.state(parcel, i).phase > SM_ENDED)
+    if (place_[static_cast<std::size_t>(first + envs[i])] != Place::kLent || states_.state(states, i).phase > SM_ENDED)
       throw BrokenParcel("the state of env " + std::to_string(first + envs[i]) + ", which was not lent");
-  for (const std::int32_t env : states_.unpack(parcel, end - first, first)) {
+  for (const std::int32_t env : states_.unpack(states, end - first, first)) {
     table_.state(env).command = SM_STEP;
     place_[static_cast<std::size_t>(env)] = Place::kIdle;
   }
@@ -114,8 +111,8 @@ void RemotePool::keep_last(std::span<const std::int32_t> envs, int leaf, std::sp
 
 // ---- answers -----------------------------------------------------------------------------------
 
-void RemotePool::unpack(int group, std::span<const std::byte> parcel) {
-  const AnswerParcel::Reader answer(answers_, parcel);
+std::int32_t RemotePool::unpack(int group, std::span<const std::byte> rows) {
+  const AnswerRows::Reader answer(answers_, rows);
   const std::int32_t first = first_[static_cast<std::size_t>(group)], end = first_[static_cast<std::size_t>(group) + 1];
   std::vector<std::int32_t> envs;
   std::vector<bool> seen(static_cast<std::size_t>(end - first));
@@ -141,6 +138,7 @@ void RemotePool::unpack(int group, std::span<const std::byte> parcel) {
     keep_last(env, row);
     finish_row(env, row);
   }
+  return answer.rows();
 }
 
 // The place of an env's row: assigned when its action was sent, or the next slot.

@@ -40,12 +40,15 @@ class RemotePool final : public Pool {
   // How many envs are away: packed, and not answered.
   std::int32_t away(int group) const { return away_count_[static_cast<std::size_t>(group)]; }
 
-  // Packs the first so many of those that wait: from now on they are away. Throws if there is no memory.
-  std::vector<std::byte> pack(int group, std::size_t most);
+  // The rows of an order take this many bytes.
+  std::size_t order_bytes(std::size_t envs) const { return orders_.bytes(envs); }
+  // Packs the first `count` of those that wait: from now on they are away.
+  void pack(int group, std::size_t count, std::span<std::byte> to);
 
-  // Writes the rows of an answer. Throws BrokenParcel if a row is not of an env of this group that is away, and then has
-  // changed nothing: the group is to be lost. `add_fault` is called after it, with failures of these rows.
-  void unpack(int group, std::span<const std::byte> parcel);
+  // Reads the rows of an answer, and returns how many there are. Throws BrokenParcel if one is not of an env of this group
+  // that is away, and then has changed nothing: the group is to be lost. `add_fault` is called after it, with failures of
+  // these rows.
+  std::int32_t unpack(int group, std::span<const std::byte> rows);
   void add_fault(Fault fault) { faults_.add(std::move(fault)); }
   bool is_away(std::int32_t env) const { return place_[static_cast<std::size_t>(env)] == Place::kAway; }
 
@@ -56,7 +59,7 @@ class RemotePool final : public Pool {
   // Packs idle envs of a group, which the other end then steps by itself. Throws std::invalid_argument if one is not idle.
   std::vector<std::byte> lend(int group, std::span<const std::int32_t> envs);
   // They are idle again. Throws BrokenParcel if one was not lent, and then has changed nothing: the group is to be lost.
-  void take_back(int group, std::span<const std::byte> parcel);
+  void take_back(int group, std::span<const std::byte> states);
   // What these envs showed last, one leaf of it, row by row: for failures, if the pool keeps that. Throws BrokenParcel if
   // it has another size.
   void keep_last(std::span<const std::int32_t> envs, int leaf, std::span<const std::byte> rows) const;
@@ -89,9 +92,9 @@ class RemotePool final : public Pool {
   void keep_seed(std::int32_t env);
   void reseed(std::int32_t env);
 
-  const OrderParcel orders_;
-  const AnswerParcel answers_;
-  const StateParcel states_;
+  const OrderRows orders_;
+  const AnswerRows answers_;
+  const StateRows states_;
   std::vector<std::int32_t> first_;  // of each group, and after the last one the number of envs
   BatchRing ring_;
 

@@ -68,9 +68,9 @@ class Place {
   }
 
   Driver driver_;
-  OrderParcel orders_;
-  StateParcel states_;
-  AnswerParcel answers_;
+  OrderRows orders_;
+  StateRows states_;
+  AnswerRows answers_;
 };
 
 // A remote pool, and who carries its parcels.
@@ -106,8 +106,14 @@ class Remote {
     pool.send(envs, false, false);
   }
 
+  std::vector<std::byte> pack(int group, std::size_t most) {
+    const std::size_t count = std::min(most, pool.waiting(group).size());
+    std::vector<std::byte> order(pool.order_bytes(count));
+    pool.pack(group, count, order);
+    return order;
+  }
   void carry_out(int group, std::size_t most = 1000) {
-    if (!pool.waiting(group).empty()) place(group).take(pool.pack(group, most));
+    if (!pool.waiting(group).empty()) place(group).take(pack(group, most));
   }
   void carry_back(int group, std::int32_t at_least = 1) {
     pool.unpack(group, place(group).give(at_least, pool, first(group)));
@@ -496,9 +502,9 @@ TEST(nothing_is_taken_from_states_that_cannot_be) {
 TEST(nothing_is_taken_from_an_order_that_cannot_be_one) {
   Remote r(test::async_of(4, 4, 1), {0});
   r.send({0, 1}, test::kGoOn);
-  const std::vector<std::byte> good = r.pool.pack(0, 2);
+  const std::vector<std::byte> good = r.pack(0, 2);
   ActionTable& table = r.place(0).pool().table();
-  const OrderParcel orders(r.pool.spec(), table);
+  const OrderRows orders(r.pool.spec(), table);
   CHECK(is_refused([&] { orders.unpack({}, 4); }));
   CHECK(is_refused([&] { orders.unpack(std::span(good).first(good.size() - 1), 4); }));
   CHECK(is_refused([&] { orders.unpack(good, 1); }));  // more envs than there are
@@ -509,6 +515,58 @@ TEST(nothing_is_taken_from_an_order_that_cannot_be_one) {
   CHECK(table.reset_request(0).has_seed == 0);
   CHECK(orders.unpack(good, 4) == (Ids{0, 1}));
   CHECK(table.reset_request(0).has_seed == 1);
+}
+
+// ---- whole parcels -----------------------------------------------------------------------------
+
+std::vector<std::byte> parcel_of(std::size_t row_bytes, std::span<const Enclosure> enclosures, std::int32_t spare) {
+  std::vector<std::byte> out(Parcel::bytes(row_bytes, enclosures));
+  std::ranges::fill(Parcel::pack(out, row_bytes, enclosures, spare), std::byte{7});
+  return out;
+}
+
+TEST(a_parcel_brings_what_was_packed) {
+  const std::vector<std::byte> note(3, std::byte{1});
+  const Fault fault{1, SM_IN_OBSERVE, 5, 4, 3, "it broke", Fault::kLate};
+  const std::vector<std::byte> described = packed(fault);
+  const std::vector<Enclosure> enclosures = {
+      {0, Enclosure::kNote, note}, {1, Enclosure::kFault, described}, {1, Enclosure::kOptions, {}}};
+  const std::vector<std::byte> bytes = parcel_of(5, enclosures, 9);
+  const Parcel parcel(bytes, 2);
+  CHECK(parcel.spare() == 9);
+  CHECK(parcel.rows().size() == 5u);
+  CHECK(std::ranges::all_of(parcel.rows(), [](std::byte one) { return one == std::byte{7}; }));
+  CHECK(parcel.enclosures().size() == 3u);
+  CHECK(std::ranges::equal(parcel.enclosures()[0].content, note));
+  CHECK(parcel.enclosures()[2].kind == Enclosure::kOptions);
+  const Fault read = read_fault(parcel.enclosures()[1]);
+  CHECK(read.env == 1);
+  CHECK(read.phase == SM_IN_OBSERVE);
+  CHECK(read.episode == 5);
+  CHECK(read.step == 4);
+  CHECK(read.failures == 3);
+  CHECK(read.message == "it broke");
+  CHECK(read.kind == Fault::kLate);
+}
+
+TEST(a_parcel_that_was_cut_or_changed_is_refused) {
+  const std::vector<std::byte> note(3, std::byte{1});
+  const std::vector<Enclosure> enclosures = {{0, Enclosure::kNote, note}, {1, Enclosure::kObjects, note}};
+  const std::vector<std::byte> good = parcel_of(5, enclosures, 0);
+  const auto refused = [](std::span<const std::byte> bytes, std::int32_t envs = 2) {
+    return is_refused([&] { Parcel(bytes, envs); });
+  };
+  for (std::size_t size = 0; size < good.size(); ++size) CHECK(refused(std::span(good).first(size)));
+  CHECK(refused(good, 1));  // fewer envs than one of them says
+  std::vector<std::byte> longer = good;
+  longer.push_back(std::byte{0});
+  CHECK(refused(longer));
+  for (std::size_t at = 0; at < 8; ++at) {  // the number of bytes of the rows
+    std::vector<std::byte> odd = good;
+    odd[at] = std::byte{0xff};
+    CHECK(refused(odd));
+  }
+  CHECK(is_refused([&] { read_fault({0, Enclosure::kFault, note}); }));
 }
 
 // Flags become arrays of bool, and a bool that is neither 0 nor 1 reads outside of memory.

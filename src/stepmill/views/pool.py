@@ -156,7 +156,7 @@ class PoolView(Uncopyable):
     def np_random(self) -> tuple[np.random.Generator, ...]:
         """The random generator of every env.
 
-        For native envs and envs in worker processes it is a copy, which draws what the env would draw next; drawing
+        For native envs and envs in other processes it is a copy, which draws what the env would draw next; drawing
         from it does not change the env. For an env that waits for a seed, it is the generator that this seed gives it.
         """
         return tuple(generators_of(self._engine, self._reachable(None)))
@@ -404,7 +404,7 @@ class PoolView(Uncopyable):
     def apply(self, function: Callable[[Any], R], env_ids: Sequence[int] | None = None) -> tuple[R, ...]:
         """Calls ``function(env)`` for every env, or for the given ones, where the env runs, and returns the results.
 
-        In a worker process a function of a module is imported there, any other is sent; what it returns is pickled.
+        In another process a function of a module is imported there, any other is sent; what it returns is pickled.
         """
         if not callable(function):
             raise InputError(f"apply: expected a function of an env, got {function!r}")
@@ -433,7 +433,7 @@ class PoolView(Uncopyable):
         """Changes the physics models of envs, from the next reset of each on: domain randomisation.
 
         Everything is checked first: if a name or a value is invalid, nothing changes. What is set stays set, also if an
-        env is built again or its worker process is replaced.
+        env is built again, or its worker process or actor is replaced.
 
         Args:
             env_ids: The envs, none of which may be in flight; ``None`` for all.

@@ -17,6 +17,7 @@ from support.process_envs import (
     STUCK,
     FaultyEnv,
     Gate,
+    GateClock,
     Row,
     act,
     belongings,
@@ -211,7 +212,13 @@ def test_the_reset_inside_an_ending_step_is_bound_by_reset_timeout(make: Any) ->
 # ---- start_timeout -------------------------------------------------------------------------------
 
 
-def test_an_endless_constructor_is_ended_at_the_start_timeout(make: Any) -> None:
+CLOCK = "stepmill.hosts.process.caller.child_process.time"
+
+
+def test_an_endless_constructor_is_ended_at_the_start_timeout(
+    make: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CLOCK, GateClock(gate))
     before = belongings()
     with pytest.raises(errors.EnvTimeoutError, match=rf"start_timeout={LONGER}.* env 3 is still being built") as caught:
         make({3: "C with the lock"}, where="constructor", start_timeout=LONGER)
@@ -221,7 +228,8 @@ def test_an_endless_constructor_is_ended_at_the_start_timeout(make: Any) -> None
     assert left_since(before) == []
 
 
-def test_every_env_that_is_still_being_built_is_named(make: Any) -> None:
+def test_every_env_that_is_still_being_built_is_named(make: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CLOCK, GateClock(gate, arrivals=2))
     with pytest.raises(errors.EnvTimeoutError, match=r"envs 0, 2 are still being built") as caught:
         make({0: "loop", 2: "C without the lock"}, where="constructor", start_timeout=LONGER)
     assert "spin_forever" in str(caught.value)

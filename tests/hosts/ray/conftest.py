@@ -1,4 +1,4 @@
-"""Tests that need Ray."""
+"""What tests of pools on Ray need. Those without the fixture ``cluster`` run without Ray."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ import pytest
 
 from support import ray_cluster
 from support.process_envs import no_hang
-
-pytest.importorskip("ray", reason="ray is not installed: make test-ray")
+from support.ray_here import RayHere
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Any:
     """One for the whole run."""
+    pytest.importorskip("ray", reason="ray is not installed: make test-ray")
     return ray_cluster.cluster()
+
+
+@pytest.fixture
+def ray_here(monkeypatch: pytest.MonkeyPatch) -> RayHere:
+    """Takes the place of Ray."""
+    ray = RayHere()
+    monkeypatch.setattr("stepmill.hosts.ray.ray_host.connect", lambda settings: ray)
+    return ray
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from support.on_ray import make_on_ray
 from support.ray_cluster import python_path
 from support.ray_envs import Teller
 
+pytest.importorskip("ray", reason="ray is not installed: make test-ray")
 pytestmark = [
     pytest.mark.usefixtures("deadline"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
@@ -281,8 +282,8 @@ def test_a_factory_that_cannot_be_pickled() -> None:
 @on_cluster
 def test_another_version_on_a_node(tmp_path: Path) -> None:
     shutil.copytree(HERE, tmp_path / "stepmill", ignore=shutil.ignore_patterns("__pycache__"))
-    init = tmp_path / "stepmill" / "__init__.py"
-    init.write_text(init.read_text().replace(f'"{stepmill.__version__}"', '"0.0.9"'))
+    version = tmp_path / "stepmill" / "_version.py"
+    version.write_text(version.read_text().replace(f'"{stepmill.__version__}"', '"0.0.9"'))
     with pytest.raises(errors.ResourceError, match=rf"has stepmill 0\.0\.9, and the caller {stepmill.__version__}"):
         make_on_ray("CartPole-v1", 1, runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
 

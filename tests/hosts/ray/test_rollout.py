@@ -419,3 +419,27 @@ def test_what_a_policy_raises_ends_the_others_too(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="no idea"):
             pool.rollout(policy, steps)
         assert len((tmp_path / "calls").read_text()) < steps
+
+
+class Remembering:
+    def __init__(self) -> None:
+        self.calls: dict[int, int] = {}
+
+    def begin(self, env_ids: np.ndarray) -> None:
+        self.calls.update(dict.fromkeys(env_ids.tolist(), 0))
+
+    def __call__(self, observations: Any, env_ids: np.ndarray, generators: Any) -> Any:
+        counts = np.array([self.calls[env_id] for env_id in env_ids.tolist()])
+        self.calls.update(zip(env_ids.tolist(), (counts + 1).tolist(), strict=True))
+        return np.zeros(len(env_ids), int), counts
+
+
+def test_a_policy_with_a_memory_begins_where_the_envs_are() -> None:
+    with (
+        make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool,
+        stepmill.make("CartPole-v1", num_envs=4, seed=3) as here,
+    ):
+        there = pool.rollout(Remembering(), 40)
+        np.testing.assert_array_equal(there.extras[0], here.rollout(Remembering(), 40).extras[0])
+        assert there.reset.any()
+        assert (pool.rollout(Remembering(), 2).extras[0][0] == 0).all()

@@ -41,7 +41,7 @@ def test_the_version_is_that_of_the_package(stepmill_command: Run) -> None:
         ("Crashing", "the process of my_envs.py:Crashing was ended by SIGKILL"),
     ],
 )
-def test_an_env_that_ends_its_process_is_told(
+def test_an_env_that_ends_its_process_is_named(
     stepmill_command: Run, user_folder: Path, command: str, env: str, said: str
 ) -> None:
     done = stepmill_command(command, f"my_envs.py:{env}", "--json")

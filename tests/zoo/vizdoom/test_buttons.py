@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stepmill.errors import ConfigError
+from stepmill.zoo.vizdoom.env import combinations
 from stepmill.zoo.vizdoom.options import read_deltas
-from stepmill.zoo.vizdoom.rewards import combinations
 
 vizdoom = pytest.importorskip("vizdoom")
 ORDER = [vizdoom.Button(i).name for i in range(len(vizdoom.Button.__members__))]

@@ -79,6 +79,8 @@ def test_nothing_is_left_behind(tmp_path: Path, id: str, backend: str, end: str)
         instances = program.stdout.readline().split()
         games = games_below(program.pid)
         assert len(games) == 2
+        for game in games:  # not even a crash can write a file
+            assert os.readlink(f"/proc/{game}/cwd").endswith(" (deleted)")
         ends = [os.pidfd_open(game) for game in games]
         names = [one.name for one in Path("/dev/shm").iterdir() if any(one.name.endswith(id) for id in instances)]
         assert names == []  # already now

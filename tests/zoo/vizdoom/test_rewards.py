@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepmill.errors import ConfigError
+from stepmill.zoo.vizdoom.env import DEFAULT_REWARDS, GameReward
 from stepmill.zoo.vizdoom.options import read_rewards, read_weapons
-from stepmill.zoo.vizdoom.rewards import DEFAULT_REWARDS, GameReward
 
 NAMES = ("HEALTH", "KILLCOUNT", "HITCOUNT", "DAMAGECOUNT", "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO")
 REWARDS = {"HEALTH": (1.0, -2.0), "KILLCOUNT": (10.0, 0.0), "HITCOUNT": (1.0, -1.0), "DAMAGECOUNT": (1.0, -1.0)}

@@ -14,41 +14,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
-from gymnasium import spaces
-
 from stepmill import _native
 from stepmill.errors import EnvError, StepmillError, summary
+from stepmill.hosts.elsewhere import EnvsElsewhere
 from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
-from stepmill.hosts.host import (
-    host_arguments,
-    native_env_arguments,
-    native_spaces,
-    python_env_arguments,
-)
-from stepmill.hosts.infos import info_leaves
-from stepmill.hosts.mail import PickledMail
-from stepmill.hosts.process import plain
 from stepmill.hosts.process.caller.child_process import kill
 from stepmill.hosts.process.caller.construction import build_error
 from stepmill.hosts.process.caller.handles import WorkerHandle
 from stepmill.hosts.process.caller.launcher import Launcher
-from stepmill.hosts.process.notes import read_notes
 from stepmill.hosts.process.pickling import dumps, dumps_argument
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.wire import WireClosed, WireTimeout, close_all
-from stepmill.hosts.rows import Note, RowFinisher
-from stepmill.registry.description import EnvDescription
+from stepmill.hosts.rows import RowFinisher
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
 from stepmill.sources.models.env_model import ModelQuestion
-from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.system.refusals import explained_refusals
 from stepmill.system.uninterrupted import uninterrupted
 from stepmill.system.warn_once import warn
-from stepmill.values.spaces import flatten
 
 # A message to a worker fits into its socket even while the worker is busy, unless something is very wrong.
 _ATTACH_S = 5.0
@@ -56,7 +41,7 @@ _ATTACH_S = 5.0
 _CLOSE_S = 5.0
 
 
-class ProcessHost(PickledMail, _native.ProcessHost):
+class ProcessHost(EnvsElsewhere, _native.ProcessHost):
     """A ``Host`` for envs of any kind, in their own processes.
 
     ``launcher`` is one for the same source and settings that has already started loading. The host takes ownership.
@@ -64,8 +49,6 @@ class ProcessHost(PickledMail, _native.ProcessHost):
     """
 
     backend = "process"
-    player_kinds: tuple[str, ...] = ()
-    info_space: spaces.Dict | None
     _is_built = False
 
     def __init__(
@@ -80,7 +63,7 @@ class ProcessHost(PickledMail, _native.ProcessHost):
         self._source_id = source.id
         self._start_timeout = settings.start_timeout
         self._workers: dict[int, WorkerHandle] = {}
-        self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
+        self._model_changes = {}
         self._build_failures: dict[int, StepmillError] = {}  # of the current life of each worker
         with explained_refusals("the worker processes of the pool could not be started"):
             self._launcher = Launcher(source, settings) if launcher is None else launcher
@@ -88,7 +71,7 @@ class ProcessHost(PickledMail, _native.ProcessHost):
                 started = self._launcher.start()
                 self.found = self._launcher.found
                 self._destination = self._launcher.destination
-                self._read_spaces(source, started)
+                self._read_spaces(source, [(worker.envs[0], worker.ready_payload) for worker in started])
                 check_players(self.num_players, settings)
                 policy = FaultPolicy(settings.on_error, settings.max_restarts)
                 self._finisher = finisher(self.observation, policy, settings.autoreset)
@@ -101,38 +84,11 @@ class ProcessHost(PickledMail, _native.ProcessHost):
 
     # ---- starting ----------------------------------------------------------------------------
 
-    def _read_spaces(self, source: PythonSource | NativeSource, started: Sequence[WorkerHandle]) -> None:
-        if isinstance(source, NativeSource):
-            self.metadata, self.render_mode = source.metadata, source.render_mode
-            self.num_players = source.max_num_players
-            self.observation, self.action = native_spaces(source)
-            self.info_space = source.info_space
-            return
-        first = started[0].ready_payload
-        described = _description(first, source)
-        for worker in started[1:]:
-            if worker.ready_payload == first:
-                continue
-            other = _description(worker.ready_payload, source)
-            other.check_like(worker.envs[0], described, 0)
-            described = described.common(other)
-        self.metadata, self.render_mode = described.metadata, described.render_mode
-        self.num_players, self.player_kinds = described.num_players, described.player_kinds
-        self.described = described
-        self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
-        self.info_space = described.info_space
-
     def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         """Builds the native half, and what every worker is told about it."""
-        limit = None
-        if isinstance(source, NativeSource):
-            envs, limit = native_env_arguments(source), source.max_episode_steps
-        else:
-            info_space = self.described.info_space if self._finisher.takes_info_arrays else None
-            infos = info_leaves(info_space, settings.autoreset)
-            envs = python_env_arguments(self.observation, self.action, self.described, infos)
+        pool, envs = self._native_arguments(source, settings)
         super().__init__(
-            **host_arguments(source.id, self.backend, settings, limit),
+            **pool,
             **envs,
             first_envs=[share.first for share in self._launcher.shares],
             step_timeout=settings.step_timeout or 0.0,
@@ -171,8 +127,7 @@ class ProcessHost(PickledMail, _native.ProcessHost):
                 "incarnation": worker.incarnation,
                 "env_count": worker.envs[1] - worker.envs[0],
             }
-            changes = {i: change for i, change in self._model_changes.items() if i in range(*worker.envs)}
-            if changes:
+            if changes := self._model_changes_of(range(*worker.envs)):
                 fds.append(_file_of(dumps(changes, to=self._destination)))
             with contextlib.suppress(WireClosed, WireTimeout):  # it died or is stuck: the engine will notice
                 worker.wire.send(("attach", attachment), [self.arena, *fds], _ATTACH_S)
@@ -205,25 +160,11 @@ class ProcessHost(PickledMail, _native.ProcessHost):
 
     # ---- rows --------------------------------------------------------------------------------
 
-    def finish_rows(
-        self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]
-    ) -> tuple[Any, EnvError | None]:
-        """See ``RowFinisher``."""
-        read: list[Note] = []
-        messages: dict[int, str] = {}
-        for note, (_, env_id, _) in zip(read_notes(notes), notes, strict=True):
-            if isinstance(note, str):  # what a native env threw
-                messages[env_id] = note
-            elif note is not None:
-                read.append(note)
-        known = []
-        for one in map(Fault.read, faults):
-            fault = replace(one, message=messages[one.env_id]) if one.env_id in messages else one
-            if fault.phase == "constructor":
-                # Uninterrupted: what is read from a wire cannot be read again.
-                fault = fault.caused_by(uninterrupted(functools.partial(self._build_failure, fault.env_id)))
-            known.append(fault)
-        return self._finisher(result, read, known)
+    def _explained(self, fault: Fault) -> Fault:
+        if fault.phase != "constructor":
+            return fault
+        # Uninterrupted: what is read from a wire cannot be read again.
+        return fault.caused_by(uninterrupted(functools.partial(self._build_failure, fault.env_id)))
 
     def _build_failure(self, env_id: int, _: int | None) -> BaseException | None:
         """Why the worker process of an env could not build its envs, if it said so."""
@@ -261,13 +202,11 @@ class ProcessHost(PickledMail, _native.ProcessHost):
         """The states of the native envs' generators, see ``hosts.generators``."""
         return self._ask("get_attr", "random", env_ids)
 
-    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
-        """What is set is remembered here, for workers that take the place of dead ones."""
+    def _model_questions(
+        self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]
+    ) -> Callable[[], list[Any]]:
         questions = [self._dumps(question, ("model", question, (one,), {})) for one in arguments]
-        if question == "set_model":  # before we ask: a worker that replaces one which dies now is told
-            for env_id, change in zip(env_ids, arguments, strict=True):
-                self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
-        return _raise_first(self._answers("call", env_ids, questions))
+        return lambda: _raise_first(self._answers("call", env_ids, questions))
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         """Pictures, drawn in the workers: native envs too, by a ``Renderer`` there."""
@@ -379,15 +318,6 @@ def _frame(env_id: int, answer: Any) -> Frame:
         return Frame(env_id, *value[1:]) if good else Frame(env_id, 0.0, None, summary(rebuild(value)))
     except Exception as error:
         return Frame(env_id, 0.0, None, summary(error))
-
-
-def _description(payload: bytes | None, source: PythonSource) -> EnvDescription:
-    """What a worker said of its envs. Beside islands, the spaces at home are plain too: they must be the same."""
-    described: EnvDescription = cloudpickle.loads(payload or b"")
-    if not source.has_islands:
-        return described
-    seen, done = pickle.loads(plain.dumps((described.observation_space, described.action_space)))
-    return replace(described, observation_space=seen, action_space=done)
 
 
 def _file_of(content: bytes) -> int:

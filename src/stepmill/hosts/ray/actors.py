@@ -16,16 +16,12 @@ from stepmill.hosts.process.payload import pack_sources
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.remote_error import summary as summary_of
 from stepmill.hosts.ray.cluster import ActorPlan
-from stepmill.hosts.ray.letters import Letter, Order
-from stepmill.hosts.ray.place import VERSION, Described, Place, instructions_for, workers_of
-from stepmill.hosts.ray.visit import Trip
+from stepmill.hosts.ray.env_actor import VERSION, ActorReport, EnvActor, RolloutOrder, task_for, workers_of
 from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import Share
 from stepmill.settings import Settings
 from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
-
-__all__ = ["Actors", "Lost"]
 
 # Signs of life are asked for on a thread of their own, so that an actor gives them while its envs step.
 _HEALTH = "health"
@@ -38,7 +34,7 @@ _STATS_S = 2.0
 
 
 @dataclass(frozen=True)
-class Lost:
+class Loss:
     """Takes the place of an answer: the actor is gone, and why.
 
     ``kind``: it died, was late, or could not be started (``Fault::Kind``).
@@ -62,7 +58,7 @@ class _Actor:
     is_ready: bool = False
     requests: deque[Any] = field(default_factory=deque)  # references to answers
     # What waits until it is ready: one that is lost before costs nothing then, and the next one gets it.
-    unsent: deque[tuple[Any, Trip]] = field(default_factory=deque)
+    unsent: deque[tuple[Any, RolloutOrder]] = field(default_factory=deque)
     called_off: int | None = None  # the last rollout of which nothing more is wanted
     ping: Any = None  # a reference to a sign of life that was asked for
     looked: float = 0.0  # when somebody last waited for it
@@ -100,7 +96,7 @@ class Actors:
             source.part(share.first, share.last, worker) for share, worker in zip(shares, first_workers, strict=True)
         )
         try:
-            self._class = ray.remote(concurrency_groups={_HEALTH: 1})(Place).options(
+            self._class = ray.remote(concurrency_groups={_HEALTH: 1})(EnvActor).options(
                 **plan.options(),
                 scheduling_strategy="SPREAD",
                 runtime_env=settings.ray.runtime_env,
@@ -131,10 +127,8 @@ class Actors:
 
     def _start(self, group: int, model_changes: dict[int, ModelChange]) -> _Actor:
         share = self._shares[group]
-        instructions = instructions_for(
-            self._payloads[group], self._settings, share, self._plan.workers, model_changes, self._finisher
-        )
-        handle = self._class.remote(VERSION, instructions)
+        task = task_for(self._payloads[group], self._settings, share, self._plan.workers, model_changes, self._finisher)
+        handle = self._class.remote(VERSION, task)
         # On the thread that then builds the envs: there may be no later sign, if they keep the interpreter's lock.
         placed = handle.ping.remote()
         return _Actor(handle, placed, handle.describe.remote(), time.monotonic(), model_changes)
@@ -152,11 +146,11 @@ class Actors:
             called_off=last.called_off,
         )
 
-    def describe_all(self) -> list[Described]:
+    def describe_all(self) -> list[ActorReport]:
         """What the envs of each actor are like, as soon as all have built theirs. Raises what building them raised."""
         end = time.monotonic() + self._settings.start_timeout
         groups = {actor.started: group for group, actor in enumerate(self._actors)}
-        told: dict[int, Described] = {}
+        told: dict[int, ActorReport] = {}
         waited = list(groups)
         while waited:  # an error is raised at once, however long the others take
             ready, waited = self._ray.wait(waited, num_returns=1, timeout=max(0.0, end - time.monotonic()))
@@ -168,9 +162,9 @@ class Actors:
             actor.is_ready = True
         return [told[group] for group in range(len(self))]
 
-    def _describe(self, group: int) -> Described:
+    def _describe(self, group: int) -> ActorReport:
         try:
-            told: Described = self._ray.get(self._actors[group].started)
+            told: ActorReport = self._ray.get(self._actors[group].started)
         except self._ray.exceptions.RayError as error:
             first, last = self._shares[group].first, self._shares[group].last - 1
             which = f"env {first}" if first == last else f"one of envs {first} to {last}"
@@ -227,20 +221,20 @@ class Actors:
         """Whether it has built its envs."""
         return self._actors[group].is_ready
 
-    def request(self, group: int, order: Order) -> None:
-        """Sends an order, to be answered with the ``Letter`` of an ``Answer``."""
+    def request(self, group: int, order: bytes) -> None:
+        """Sends an order, to be answered with another parcel: bytes, or an array of them."""
         actor = self._actors[group]
-        actor.requests.append(actor.handle.exchange.remote(order.written()))
+        actor.requests.append(actor.handle.exchange.remote(order))
 
     def put(self, value: bytes) -> Any:
         """A reference to a value that many actors need."""
         self.check_cluster()
         return self._ray.put(value)
 
-    def send_out(self, group: int, policy: Any, trip: Trip) -> None:
-        """Sends a policy, by its reference, to be answered with a ``Return``, as soon as the actor is ready."""
+    def send_out(self, group: int, policy: Any, order: RolloutOrder) -> None:
+        """Sends a policy, by its reference, to be answered with a ``RolloutAnswer``, as soon as the actor is ready."""
         actor = self._actors[group]
-        actor.unsent.append((policy, trip))
+        actor.unsent.append((policy, order))
         if actor.is_ready:
             self._send_unsent(actor)
 
@@ -258,10 +252,10 @@ class Actors:
     def _call_off(self, actor: _Actor, rollout: int) -> None:
         actor.handle.call_off.options(concurrency_group=_HEALTH).remote(rollout)
 
-    def answers(self, seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
-        """What has come within that time, or is there at once. An actor that is lost has to be replaced.
+    def answers(self, seconds: float) -> Iterator[tuple[int, Any]]:
+        """What has come within that time, or is there at once: what an actor answered, or its ``Loss``.
 
-        ``check_cluster`` comes first. What was sent out is answered with a ``Return``, which is a tuple too.
+        An actor that is lost has to be replaced. ``check_cluster`` comes first.
         """
         busy = [group for group, actor in enumerate(self._actors) if actor.requests or not actor.is_ready]
         if not busy:
@@ -285,7 +279,7 @@ class Actors:
             if lost is not None:
                 yield group, lost
 
-    def _read(self, group: int, reference: Any) -> Letter | Lost | None:
+    def _read(self, group: int, reference: Any) -> Any:
         """What has come; None for a sign of life."""
         actor = self._actors[group]
         if reference not in (actor.started, actor.ping, *itertools.islice(actor.requests, 1)):
@@ -294,43 +288,42 @@ class Actors:
             value = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             if actor.is_ready:
-                return Lost(_why(error))
+                return Loss(_why(error))
             self._start_again(group, _why(error))
             return None
         actor.is_heard()
         if reference == actor.started:
             actor.is_ready = value.failure is None
             if value.failure is not None:
-                return Lost(f"its env could not be built again: {summary_of(value.failure)}")
+                return Loss(f"its env could not be built again: {summary_of(value.failure)}")
             try:
                 if actor.called_off is not None:  # perhaps it was one before it, now lost, that was told
                     self._call_off(actor, actor.called_off)
                 self._send_unsent(actor)
             except Exception as error:  # such as an object store that is full: nobody will answer
-                return Lost(f"it could not be sent to its Ray actor: {errors.summary(error)}")
+                return Loss(f"it could not be sent to its Ray actor: {errors.summary(error)}")
         elif actor.requests and reference == actor.requests[0]:
             actor.requests.popleft()
-            answer: Letter = value
-            return answer
+            return value
         return None
 
-    def _judge(self, actor: _Actor) -> Lost | None:
+    def _judge(self, actor: _Actor) -> Loss | None:
         """Whether to give an actor up that does not answer."""
         if actor.is_ready:
             return self._judge_silence(actor) if actor.requests else None
         if time.monotonic() - actor.since <= self._settings.start_timeout:
             return None
         if self._count_placed([actor]):
-            return Lost(
+            return Loss(
                 f"another actor has a place for it, but had not built its envs within {self._limit}", "unplaced"
             )
         trouble = ""
         if actor.lost_starts:
             trouble = f". {actor.lost_starts} were lost before they had built their envs, the last one: {actor.trouble}"
-        return Lost(f"no actor could be started for it: it was {self._not_ready()}{trouble}", "unplaced")
+        return Loss(f"no actor could be started for it: it was {self._not_ready()}{trouble}", "unplaced")
 
-    def _judge_silence(self, actor: _Actor) -> Lost | None:
-        """Of one that is to answer. Asks it for a sign of life, now and then."""
+    def _judge_silence(self, actor: _Actor) -> Loss | None:
+        """Whether to give an actor up that is to answer. Asks it for a sign of life, now and then."""
         now = time.monotonic()
         limit = self._settings.ray.node_timeout
         # Looks count for little each: if this process itself was stopped for an hour, that says nothing.
@@ -339,7 +332,7 @@ class Actors:
         if actor.ping is None and actor.silent > min(limit / 4, 1.0):
             actor.ping = actor.sign_of_life()
         if actor.silent > limit:
-            return Lost(
+            return Loss(
                 f"the Ray actor that ran it gave no sign of life for node_timeout={limit:g} s: its machine may be gone",
                 "late",
             )
@@ -354,22 +347,22 @@ class Actors:
 
     # ---- questions ---------------------------------------------------------------------------
 
-    def wait_until_ready(self, group: int) -> Lost | None:
+    def wait_until_ready(self, group: int) -> Loss | None:
         """Waits for an actor that builds its envs."""
         self.check_cluster()
         while not (actor := self._actors[group]).is_ready:
             ready, _ = self._ray.wait([actor.started], timeout=_LOOK_S)
             lost = self._read(group, actor.started) if ready else None
-            lost = lost if isinstance(lost, Lost) else self._judge(self._actors[group])
+            lost = lost if isinstance(lost, Loss) else self._judge(self._actors[group])
             if lost is not None:
                 return lost
         return None
 
     def ask(self, group: int, method: str, pickled_arguments: bytes) -> Any:
-        """A reference to what ``Place.ask`` will answer. The actor is ready."""
+        """A reference to what ``EnvActor.ask`` will answer. The actor is ready."""
         return self._actors[group].handle.ask.remote(pickled_arguments, method)
 
-    def reply(self, group: int, reference: Any) -> bytes | Lost:
+    def reply(self, group: int, reference: Any) -> bytes | Loss:
         """What it refers to."""
         actor = self._actors[group]
         while True:
@@ -379,11 +372,11 @@ class Actors:
                 try:
                     reply: bytes = self._ray.get(reference)
                 except self._ray.exceptions.RayError as error:
-                    return Lost(_why(error))
+                    return Loss(_why(error))
                 actor.is_heard()
                 return reply
             lost = self._read(group, ready[0]) if ready else self._judge_silence(actor)
-            if isinstance(lost, Lost):
+            if isinstance(lost, Loss):
                 return lost
 
     def stats(self) -> list[dict[str, Any] | None]:
@@ -419,12 +412,12 @@ class Actors:
         return [one for one in raised if one is not None]
 
     def _built(self) -> list[_Actor]:
-        """Those that have built their envs. The others are not worth the wait: they may have no place."""
+        """The actors that have built their envs. The others are not worth the wait: they may have no place."""
         started = self._arrived([actor.started for actor in self._actors], 0)
         return [actor for actor in self._actors if actor.is_ready or actor.started in started]
 
     def _arrived(self, references: Sequence[Any], seconds: float) -> list[Any]:
-        """Those whose values are there within that time. Ray does not wait for nothing."""
+        """The references whose values are there within that time. Ray refuses to wait for nothing."""
         if not references:
             return []
         ready: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=seconds)[0]
@@ -453,7 +446,7 @@ def _explained(error: BaseException) -> BaseException:
     if not isinstance(error, ModuleNotFoundError) or isinstance(error, errors.StepmillError):
         return error
     explained = errors.MissingPackageError(
-        f"a node of the cluster has no module {error.name!r}, which the envs need: runtime_env={{'pip': [...]}} "
+        f"a node of the cluster has no module {error.name!r}, which the envs need: Ray(runtime_env={{'pip': [...]}}) "
         "installs packages there; ray.init(runtime_env={'working_dir': '.'}) before make sends your own files"
     )
     explained.__cause__ = error

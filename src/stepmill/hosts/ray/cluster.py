@@ -16,8 +16,6 @@ from stepmill.errors import ConfigError, ResourceError, UnsupportedError, UsageE
 from stepmill.settings import Settings
 from stepmill.system.optional import RAY, require
 
-__all__ = ["ActorPlan", "connect", "plan_actors"]
-
 # What a client of HTTP/2, which Ray's services speak, says first: its greeting, and that it has no settings.
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 # How the answer begins after three bytes of length: settings too, of the whole connection.
@@ -211,7 +209,7 @@ def plan_actors(nodes: Sequence[Mapping[str, Any]], settings: Settings, on_threa
 
 
 def _fits(node: Mapping[str, float], workers: int, needs: Mapping[str, float]) -> int:
-    """How many actors with so many workers a node could have, if nothing else ran there."""
+    """How many actors with ``workers`` each a node could have, if nothing else ran there."""
     wanted = {**needs, "CPU": max(workers, needs.get("CPU", 0))}  # not more workers than CPUs, even if they take less
     return min(_times(name, node.get(name, 0), amount) for name, amount in wanted.items() if amount)
 
@@ -224,7 +222,7 @@ def _times(name: str, available: float, amount: float) -> int:
 
 
 def _largest(nodes: Sequence[Mapping[str, float]], num_actors: int, needs: Mapping[str, float]) -> int:
-    """The most workers with which so many actors fit on the nodes; 1 if they do not fit: more nodes may come."""
+    """The most workers per actor with which all actors fit on the nodes; 1 if none do: more nodes may come."""
     for workers in range(max((int(one["CPU"]) for one in nodes), default=1), 1, -1):
         if sum(_fits(one, workers, needs) for one in nodes) >= num_actors:
             return workers

@@ -4,54 +4,49 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
-
-from gymnasium import spaces
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 from stepmill import _native
 from stepmill.errors import EnvError, EnvTimeoutError, StepmillError, WorkerDiedError
-from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.elsewhere import EnvsElsewhere
+from stepmill.hosts.faults import FaultPolicy
 from stepmill.hosts.frames import Frame
-from stepmill.hosts.host import host_arguments, native_env_arguments, native_spaces, python_env_arguments
-from stepmill.hosts.infos import info_leaves
-from stepmill.hosts.mail import PickledMail
-from stepmill.hosts.process.notes import read_notes
 from stepmill.hosts.process.pickling import ON_RAY, dumps_argument
 from stepmill.hosts.process.remote_error import rebuild
-from stepmill.hosts.ray.actors import Actors, Lost
+from stepmill.hosts.ray.actors import Actors, Loss
 from stepmill.hosts.ray.cluster import connect, plan_actors
-from stepmill.hosts.ray.letters import Answer, Order
-from stepmill.hosts.ray.pace import Pace
-from stepmill.hosts.ray.place import Described, description_of
 from stepmill.hosts.ray.ray_rollout import RemoteRollout
 from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.record import Record
-from stepmill.hosts.rows import Note, RowFinisher
+from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import share_out
 from stepmill.settings import Settings, check_players
 from stepmill.sources.models.env_model import ModelQuestion
-from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.system.uninterrupted import LastingThread, uninterrupted
-from stepmill.values.spaces import flatten
-
-__all__ = ["RayHost"]
 
 # How long actors may take to close their envs.
 _CLOSE_S = 10.0
 # In a forked child: what its parent uses. If Ray's handles went, they would end the actors, over its connection.
 _OF_PARENTS: list[Actors] = []
+# The longest and the shortest time that actors without a request are left alone.
+_LONGEST_S, _SHORTEST_S = 2e-2, 5e-4
 
 
-class RayHost(PickledMail, _native.RemoteHost):
+class _Question(NamedTuple):
+    """What the host of a group is asked about some envs."""
+
+    group: int
+    places: list[int]  # of these envs, in the list of all that are asked
+    arguments: bytes
+
+
+class RayHost(EnvsElsewhere, _native.RemoteHost):
     """A ``Host`` for envs of any kind, in actors of a Ray cluster that this process is connected to."""
 
     backend = "ray"
-    player_kinds: tuple[str, ...] = ()
-    info_space: spaces.Dict | None
     _actors: Actors | None = None
     _destination = ON_RAY
     _is_built = False
@@ -71,49 +66,21 @@ class RayHost(PickledMail, _native.RemoteHost):
         shares = share_out(source, settings.num_envs, plan.num_actors)
         self._first = [share.first for share in shares]
         self._sizes = [share.last - share.first for share in shares]
-        self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
+        self._model_changes = {}
         self._pace = Pace(self._sizes, plan.workers, settings.batch_size, settings.as_ready)
         self._actors = Actors(ray, source, settings, shares, plan, finisher)
         try:
-            self._read_spaces(source, self._actors.describe_all())
+            reports = self._actors.describe_all()
+            self._read_spaces(source, [(share.first, one.envs) for share, one in zip(shares, reports, strict=True)])
             check_players(self.num_players, settings)
             policy = FaultPolicy(settings.on_error, settings.max_restarts)
             self._finisher = finisher(self.observation, policy, settings.autoreset)
-            self._build(source, settings)
+            pool, envs = self._native_arguments(source, settings)
+            super().__init__(**pool, **envs, first_envs=self._first)
         except BaseException:
             self._actors.close(_CLOSE_S)
             raise
         self._is_built = True
-
-    # ---- starting ----------------------------------------------------------------------------
-
-    def _read_spaces(self, source: PythonSource | NativeSource, told: Sequence[Described]) -> None:
-        if isinstance(source, NativeSource):
-            self.metadata, self.render_mode = source.metadata, source.render_mode
-            self.num_players = source.max_num_players
-            self.observation, self.action = native_spaces(source)
-            self.info_space = source.info_space
-            return
-        described = [description_of(one.envs) for one in told if one.envs is not None]
-        common = described[0]
-        for first, one in zip(self._first[1:], described[1:], strict=True):
-            one.check_like(first, common, 0)
-            common = common.common(one)
-        self.described = common
-        self.metadata, self.render_mode = common.metadata, common.render_mode
-        self.num_players, self.player_kinds = common.num_players, common.player_kinds
-        self.observation, self.action = flatten(common.observation_space), flatten(common.action_space)
-        self.info_space = common.info_space
-
-    def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
-        limit = None
-        if isinstance(source, NativeSource):
-            envs, limit = native_env_arguments(source), source.max_episode_steps
-        else:
-            info_space = self.described.info_space if self._finisher.takes_info_arrays else None
-            infos = info_leaves(info_space, settings.autoreset)
-            envs = python_env_arguments(self.observation, self.action, self.described, infos)
-        super().__init__(**host_arguments(source.id, self.backend, settings, limit), **envs, first_envs=self._first)
 
     # ---- rows --------------------------------------------------------------------------------
 
@@ -148,7 +115,7 @@ class RayHost(PickledMail, _native.RemoteHost):
         unasked = [one for one in groups if actors.is_ready(one) and not actors.under_way(one) and self.away(one)]
         is_another_asked = any(actors.under_way(group) for group in groups)
         for group in self._pace.due(unasked, is_another_asked, time.monotonic()):
-            actors.request(group, Order(self.away(group) // 2, None, {}, {}))
+            actors.request(group, self.pack(group, 0, self.away(group) // 2))
 
     def _check_cluster(self) -> None:
         """Raises if this process has left it: before anything is packed, and lost then."""
@@ -157,27 +124,24 @@ class RayHost(PickledMail, _native.RemoteHost):
 
     def _take_answers(self, seconds: float) -> None:
         assert self._actors is not None
-        for group, letter in self._actors.answers(seconds):
-            if isinstance(letter, Lost):
-                self._lose(group, letter)
+        for group, answer in self._actors.answers(seconds):
+            if isinstance(answer, Loss):
+                self._lose(group, answer)
                 continue
             try:
-                answer = Answer.read(letter)
-                if answer.parcel is None:  # all of its envs are slow
-                    continue
-                self.unpack(group, answer.parcel, answer.notes, answer.faults)
+                rows = self.unpack(group, answer)
             except Exception as error:
-                self._lose(group, Lost(f"the Ray actor that ran it answered with something other than rows: {error}"))
-            else:
+                self._lose(group, Loss(f"the Ray actor that ran it answered with something other than rows: {error}"))
+                continue
+            if rows:  # otherwise all of its envs are slow
                 self._pace.rows_came(group, time.monotonic())
 
-    def _lose(self, group: int, lost: Lost) -> None:
+    def _lose(self, group: int, lost: Loss) -> None:
         """Marks the rows of a group, and starts another actor for its envs."""
         assert self._actors is not None
         self.lose(group, lost.why, lost.kind)
-        first = self._first[group]
-        there = range(first, first + self._sizes[group])
-        changes = {env_id - first: change for env_id, change in self._model_changes.items() if env_id in there}
+        crew = self.crews[group]
+        changes = {env_id - crew.start: change for env_id, change in self._model_changes_of(crew).items()}
         self._actors.replace(group, changes)
 
     def _send_waiting(self) -> None:
@@ -187,7 +151,7 @@ class RayHost(PickledMail, _native.RemoteHost):
             if not actors.is_ready(group):
                 continue
             while self.waiting(group) and actors.under_way(group) < pace.most_requests:
-                actors.request(group, Order(pace.spare(group), *self.pack(group, pace.most(group))))
+                actors.request(group, self.pack(group, pace.most(group), pace.spare(group)))
 
     def pack_policy(self, policy: Policy) -> bytes:
         """A policy, as ``play`` takes it."""
@@ -201,21 +165,6 @@ class RayHost(PickledMail, _native.RemoteHost):
             self, self._actors, self._lose, self._finisher.policy, policy, plan, record, number=self._rollouts
         )
         rollout.play(observation)
-
-    def finish_rows(
-        self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]
-    ) -> tuple[Any, EnvError | None]:
-        """See ``RowFinisher``."""
-        read: list[Note] = []
-        messages: dict[int, str] = {}
-        for note, (_, env_id, _) in zip(read_notes(notes), notes, strict=True):
-            if isinstance(note, str):  # what a native env threw
-                messages[env_id] = note
-            elif note is not None:
-                read.append(note)
-        known = [Fault.read(one) for one in faults]
-        known = [replace(one, message=messages.get(one.env_id, one.message)) for one in known]
-        return self._finisher(result, read, known)
 
     # ---- the envs themselves -----------------------------------------------------------------
 
@@ -233,19 +182,20 @@ class RayHost(PickledMail, _native.RemoteHost):
         return self._ask("apply", env_ids, lambda ids, _: (function, ids))
 
     def random_states(self, env_ids: Sequence[int]) -> list[Any]:
-        """The states of the native envs' generators, see ``pool.generators``."""
+        """The states of the native envs' generators, see ``hosts.generators``."""
         return self._ask("random_states", env_ids, lambda ids, _: (ids,))
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         """Pictures, drawn where the envs live."""
         return tuple(self._ask("render", env_ids, lambda ids, _: (ids,)))
 
-    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
-        """What is set is remembered here, for actors that take the place of dead ones."""
-        if question == "set_model":
-            for env_id, change in zip(env_ids, arguments, strict=True):
-                self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
-        return self._ask("ask_models", env_ids, lambda ids, places: (question, [arguments[i] for i in places], ids))
+    def _model_questions(
+        self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]
+    ) -> Callable[[], list[Any]]:
+        packed = self._questions(
+            "ask_models", env_ids, lambda ids, places: (question, [arguments[i] for i in places], ids)
+        )
+        return lambda: self._answers("ask_models", env_ids, packed)
 
     @property
     def crews(self) -> list[range]:
@@ -261,34 +211,41 @@ class RayHost(PickledMail, _native.RemoteHost):
     def _ask(
         self, method: str, env_ids: Sequence[int], arguments: Callable[[list[int], list[int]], tuple[Any, ...]]
     ) -> list[Any]:
-        """Calls a method of the host of each group that has some of these envs, all of them at once.
+        """Calls a method of the host of each group that has some of these envs, all of them at once."""
+        return self._answers(method, env_ids, self._questions(method, env_ids, arguments))
 
-        ``arguments`` is given the envs as the group counts them, and where they are in ``env_ids``.
-        """
-        assert self._actors is not None
+    def _questions(
+        self, method: str, env_ids: Sequence[int], arguments: Callable[[list[int], list[int]], tuple[Any, ...]]
+    ) -> list[_Question]:
+        """``arguments`` is given the envs as the group counts them, and where they are in ``env_ids``."""
         questions = []
         for group, crew in enumerate(self.crews):
             places = [i for i, env_id in enumerate(env_ids) if env_id in crew]
             if places:
                 there = [env_ids[i] - crew.start for i in places]
-                questions.append((group, places, dumps_argument(method, arguments(there, places), to=ON_RAY)))
-        for group, places, _ in questions:  # what cannot be asked is known before any env is
-            self._check(method, group, env_ids[places[0]], self._actors.wait_until_ready(group))
-        asked = [(*one[:2], self._actors.ask(one[0], method, one[2])) for one in questions]
+                packed = dumps_argument(method, arguments(there, places), to=ON_RAY)
+                questions.append(_Question(group, places, packed))
+        return questions
+
+    def _answers(self, method: str, env_ids: Sequence[int], questions: Sequence[_Question]) -> list[Any]:
+        assert self._actors is not None
+        for one in questions:  # what cannot be asked is known before any env is
+            self._check(method, one.group, env_ids[one.places[0]], self._actors.wait_until_ready(one.group))
+        replies = [self._actors.ask(one.group, method, one.arguments) for one in questions]
         out: list[Any] = [None] * len(env_ids)
-        for group, places, reference in asked:
-            reply = self._check(method, group, env_ids[places[0]], self._actors.reply(group, reference))
-            good, value = pickle.loads(reply)
+        for one, reference in zip(questions, replies, strict=True):
+            reply = self._actors.reply(one.group, reference)
+            good, value = pickle.loads(self._check(method, one.group, env_ids[one.places[0]], reply))
             if not good:
                 raise rebuild(value)
             if value is not None:
-                for i, one in zip(places, value, strict=True):
-                    out[i] = one
+                for i, part in zip(one.places, value, strict=True):
+                    out[i] = part
         return out
 
     def _check(self, method: str, group: int, env_id: int, reply: Any) -> Any:
         """A reply, unless the actor is lost: then another one is started, and the question has failed."""
-        if isinstance(reply, Lost):
+        if isinstance(reply, Loss):
             uninterrupted(lambda _: self._lose(group, reply))
             kind = EnvTimeoutError if reply.kind == "late" else WorkerDiedError
             raise kind(f"env {env_id} failed in {method}: {reply.why}", env_id=env_id, phase=method)
@@ -326,3 +283,65 @@ class RayHost(PickledMail, _native.RemoteHost):
                 self.close()
         except Exception:  # there is no caller to raise it to
             pass
+
+
+class Pace:
+    """When an actor is sent a request, and how much of its work it answers with: of all actors, by group of envs.
+
+    A request costs a millisecond or two of both machines, however many rows its answer has. So answers should be large,
+    but rows that are done wait for them, and a worker that has no env to step waits too.
+    """
+
+    def __init__(self, sizes: Sequence[int], workers: int, batch_size: int, as_ready: bool) -> None:
+        """``workers``: of each actor. ``as_ready``: see ``Settings``."""
+        num_envs = sum(sizes)
+        # With two requests an actor works on one while the answer to the other is on its way.
+        self.most_requests = 2 if batch_size <= num_envs // 2 or as_ready else 1
+        self._most = [-(-size // self.most_requests) for size in sizes]
+        if as_ready:  # no batch is waited for
+            self._spare = [max(workers, size // 4) for size in sizes]
+        else:
+            self._spare = [size - -(-size * batch_size // num_envs) for size in sizes]
+        self._grace = _LONGEST_S
+        self._left_alone: dict[int, float] = {}  # since when, by group
+        self._asked_at_last: dict[int, float] = {}  # the same of those that were asked after all
+
+    def most(self, group: int) -> int:
+        """For how many envs a request is at most: the rest is for the other one, so that one is always on its way."""
+        return self._most[group]
+
+    def spare(self, group: int) -> int:
+        """How many envs may still be at work when the actor answers: if all are, it answers with its part of a batch.
+
+        They keep its workers busy until the next request is there.
+        """
+        return self._spare[group]
+
+    # ---- actors that have envs at work, and no request ---------------------------------------
+
+    def due(self, unasked: Collection[int], is_another_asked: bool, now: float) -> list[int]:
+        """Which of them are to be sent a request for what they have.
+
+        Mostly other actors complete the batch, and the next actions go in that request's place. So they are left alone
+        for a while, if another actor is to answer. Where that is in vain, because others are slow, it is soon short.
+        """
+        since = {group: self._left_alone.get(group, now) for group in unasked}
+        due = [group for group in unasked if not is_another_asked or now - since[group] >= self._grace]
+        if due and is_another_asked:
+            self._grace = max(self._grace / 2, _SHORTEST_S)
+            self._asked_at_last = {group: since[group] for group in due}
+        self._left_alone = {group: when for group, when in since.items() if group not in due}
+        return due
+
+    def patience(self, now: float) -> float | None:
+        """How long until the first of those that are left alone is due; None if there is none."""
+        if not self._left_alone:
+            return None
+        return max(0.0, min(self._left_alone.values()) + self._grace - now)
+
+    def rows_came(self, group: int, now: float) -> None:
+        """From an actor for whose sake others were left alone, or should have been a little longer."""
+        for waits, factor in ((self._left_alone, 2), (self._asked_at_last, 4)):  # 4: the grace was halved then
+            if any(other != group and now - since < _LONGEST_S for other, since in waits.items()):
+                self._grace = min(factor * self._grace, _LONGEST_S)
+        self._asked_at_last = {}

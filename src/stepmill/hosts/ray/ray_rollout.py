@@ -15,15 +15,13 @@ from typing import Any, NamedTuple, Protocol
 from stepmill.errors import summary
 from stepmill.hosts.faults import Fault, FaultPolicy
 from stepmill.hosts.process.remote_error import rebuild
-from stepmill.hosts.ray.actors import Actors, Lost
-from stepmill.hosts.ray.visit import Return, Trip
+from stepmill.hosts.ray.actors import Actors, Loss
+from stepmill.hosts.ray.env_actor import RolloutAnswer, RolloutOrder
 from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.record import Record
 from stepmill.system.uninterrupted import uninterrupted
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import leaves, map_tree
-
-__all__ = ["RemoteRollout"]
 
 # How long to wait before we look whether an actor is late.
 _LOOK_S = 0.5
@@ -43,7 +41,7 @@ class _Host(Protocol):
     def take_losses(self, env_ids: Sequence[int]) -> list[Any]: ...
 
 
-class _Lent(NamedTuple):
+class _Loan(NamedTuple):
     """Envs that are on their way, in the order of the pool, and which of their steps they make."""
 
     env_ids: list[int]
@@ -59,7 +57,7 @@ class RemoteRollout:
         self,
         host: _Host,
         actors: Actors,
-        lose: Callable[[int, Lost], None],
+        lose: Callable[[int, Loss], None],
         faults: FaultPolicy,
         policy: bytes,
         plan: Plan,
@@ -70,7 +68,7 @@ class RemoteRollout:
         self._host, self._actors, self._replace, self._faults, self._plan = host, actors, lose, faults, plan
         self._record, self._number = record, number
         self._policy = actors.put(policy)  # once, however many actors there are
-        self._lent: dict[int, list[_Lent]] = {group: [] for group in range(len(actors))}
+        self._lent: dict[int, list[_Loan]] = {group: [] for group in range(len(actors))}
         self._most_steps = [plan.steps] * len(actors)  # at once
         self._errors: list[BaseException] = []
 
@@ -93,7 +91,7 @@ class RemoteRollout:
             self._lend(group, [one for one in crew if one in failed], 1)
 
     def _lend(self, group: int, env_ids: list[int], step: int, begin: int | None = None) -> None:
-        """Sends envs to their actor for steps that are left, unless there is none. ``begin``: see ``_Lent``."""
+        """Sends envs to their actor for steps that are left, unless there is none. ``begin``: see ``_Loan``."""
         if not env_ids or step == self._plan.steps or self._errors:
             return
         crew = self._host.crews[group]
@@ -104,7 +102,7 @@ class RemoteRollout:
         steps = min(self._plan.steps - step, self._most_steps[group])
         batch_size = self._batch_size(len(env_ids), crew)
         plan = replace(self._plan, steps=steps, begin=begin, batch_size=batch_size, begins=step == begin)
-        trip = Trip(
+        order = RolloutOrder(
             self._host.lend(group, env_ids),
             there,
             crew.start,
@@ -114,15 +112,15 @@ class RemoteRollout:
             goes_on=step > begin,
             is_last=step + steps == self._plan.steps,
         )
-        self._lent[group].append(_Lent(env_ids, step, steps, begin))
+        self._lent[group].append(_Loan(env_ids, step, steps, begin))
         try:
-            self._actors.send_out(group, self._policy, trip)
+            self._actors.send_out(group, self._policy, order)
         except Exception as error:  # such as an object store that is full: nobody will answer
             self._fail(error)
-            self._lose(group, Lost(f"it could not be sent to its Ray actor: {summary(error)}"))
+            self._lose(group, Loss(f"it could not be sent to its Ray actor: {summary(error)}"))
 
     def _batch_size(self, count: int, crew: range) -> int | None:
-        """As large a part of the envs as in the whole pool. All of an actor's envs can step together, some cannot."""
+        """The same part of the envs as in the whole pool. All of an actor's envs can step together, some cannot."""
         if self._plan.batch_size is None:
             return None if count == len(crew) else count
         return max(1, round(count * self._plan.batch_size / self._record.count))
@@ -132,20 +130,20 @@ class RemoteRollout:
     def _look(self) -> None:
         self._actors.check_cluster()
         for group, answer in self._actors.answers(_LOOK_S):
-            if isinstance(answer, Lost):
+            if isinstance(answer, Loss):
                 self._lose(group, answer)
                 continue
             try:
                 self._take(group, answer)
             except (ValueError, TypeError, AttributeError) as error:
                 why = f"the Ray actor that ran it answered with something other than a rollout: {error}"
-                self._lose(group, Lost(why))
+                self._lose(group, Loss(why))
         for group, lent in self._lent.items():
             if lent and not self._actors.under_way(group):  # an exception came between an answer and its reader
-                self._lose(group, Lost("the answer of its Ray actor could not be read"))
+                self._lose(group, Loss("the answer of its Ray actor could not be read"))
 
     def _take(self, group: int, answer: Any) -> None:
-        answer = Return(*answer)
+        answer = RolloutAnswer(*answer)
         lent = self._lent[group][0]
         record: Record | None = answer.record
         shown = answer.observation if record is None else record.last_seen()
@@ -172,7 +170,7 @@ class RemoteRollout:
                 if lent:
                     self._actors.call_off(group, self._number)
 
-    def _lose(self, group: int, lost: Lost) -> None:
+    def _lose(self, group: int, lost: Loss) -> None:
         """Whatever was on its way with that actor has failed, and goes on with the next one."""
         lent, self._lent[group] = self._lent[group], []
         if lent and self._actors.is_ready(group):
@@ -210,4 +208,4 @@ class RemoteRollout:
         for group, lent in self._lent.items():
             if lent:
                 lent.clear()
-                self._replace(group, Lost("the rollout was interrupted"))
+                self._replace(group, Loss("the rollout was interrupted"))

@@ -165,7 +165,7 @@ def pool_options(num_envs: int) -> Callable[[F], F]:
         click.option(
             "--num-envs", type=click.IntRange(min=1), default=num_envs, show_default=True, help="How many envs."
         ),
-        click.option("--batch-size", type=click.IntRange(min=1), help="Async: go on when so many envs are done."),
+        click.option("--batch-size", type=click.IntRange(min=1), help="Async: go on when this many envs are done."),
         click.option("--num-workers", type=click.IntRange(min=1), help="Worker processes.  [default: by cores]"),
         click.option("--num-threads", type=click.IntRange(min=0), help="Threads of native envs.  [default: by cores]"),
         click.option("--backend", type=click.Choice(get_args(Backend)), default="auto", show_default=True),

@@ -2,7 +2,7 @@
 
 ``MovingEnv`` and ``SlidingEnv`` are Gymnasium envs, ``HybridEnv`` is either of them as a ``BaseEnv``. The ids
 ``Moving-v0`` and ``Sliding-v0`` run the same envs natively (``cpp/envs/hybrid``), equal bit for bit, pictures included.
-``world.py`` describes the world, ``picture.py`` draws it, ``env.py`` has the envs.
+``world.py`` describes the world, ``env.py`` has the envs and their picture.
 """
 
 from __future__ import annotations

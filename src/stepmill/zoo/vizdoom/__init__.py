@@ -1,8 +1,8 @@
 """ViZDoom: its own envs by their own ids, and its scenarios preprocessed, by EnvPool's names (``Basic-v1``).
 
 Nothing of ViZDoom is imported before such an env is asked for. In reading order: ``scenarios.py`` has what is played,
-``options.py`` what users may choose, ``rewards.py`` the actions and rewards that follow, ``env.py`` the preprocessed
-env; ``start.py`` and ``start_game.py`` start games, which leave nothing behind.
+``options.py`` what users may choose, ``env.py`` the preprocessed env; ``start.py`` and ``start_game.py`` start games,
+which leave nothing behind.
 """
 
 from __future__ import annotations

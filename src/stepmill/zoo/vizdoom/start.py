@@ -1,8 +1,8 @@
 """Starts games that leave nothing behind. One that cannot start is an error, and never the end of this process.
 
-A game of ViZDoom has three names in ``/dev/shm``, which nobody needs once it runs: they are removed at once. It would
-make a folder in its working directory: it runs where that exists. A process that is killed while its game starts leaves
-the names: the next one that starts a game removes them.
+A game of ViZDoom has three names in ``/dev/shm``, and a folder there in which it runs (``start_game.py``). Nobody needs
+them once it runs: they are removed at once, and it can write no file after that. A process that is killed while its
+game starts leaves them: the next one that starts a game removes them.
 
 If a game ends before it has begun, ViZDoom 1.3.2 crashes in the process that started it. With ViZDoom's own files that
 does not happen. With others, a start is tried in another process first.
@@ -108,6 +108,7 @@ def _try_start(name: str, settings: str, stamps: tuple[tuple[str, int], ...]) ->
     except subprocess.TimeoutExpired:
         has_started, said = False, f"no sign of it in {_TRIAL_S} s"
     if not has_started:
+        start_game.sweep()
         own = [repr(path) for path, _ in stamps if not _is_vizdooms_own(path)]
         raise ConfigError(f"{name}: the game does not start with {' and '.join(own) or 'these options'}: {said[-600:]}")
 
@@ -155,5 +156,5 @@ def _in_its_place(game: Any, name: str, program: str) -> Iterator[None]:
     except _FAILURES as error:
         raise ConfigError(f"{name}: the game does not start: {error}") from error
     finally:
-        start_game.remove_names(game.get_instance_id())
+        start_game.remove_files(game.get_instance_id())
         os.close(script)

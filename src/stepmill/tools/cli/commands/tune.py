@@ -39,7 +39,7 @@ _MOST_BARS = 16
 @click.command("tune")
 @in_child
 @target
-@click.option("--num-envs", type=click.IntRange(min=1), help="Only with so many envs.  [default: several]")
+@click.option("--num-envs", type=click.IntRange(min=1), help="Only with this many envs.  [default: several]")
 @click.option(
     "--seconds",
     type=Seconds(60),

@@ -62,7 +62,7 @@ def command(ids: Sequence[str], steps: int, config: dict[str, Any], terminal: Te
 
 
 def _comparable(ids: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Those that can be compared, and why the others cannot; an error if none of those that were asked for can."""
+    """Returns the ids that can be compared, and why the others cannot; an error if none of the ids given can."""
     chosen: list[str] = []
     errors: dict[str, Exception] = {}
     for id in dict.fromkeys(ids or sorted(one.id for one in records() if one.native is not None)):

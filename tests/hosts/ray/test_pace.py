@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepmill.hosts.ray.pace import Pace
+from stepmill.hosts.ray.ray_host import Pace
 
 
 @pytest.mark.parametrize(

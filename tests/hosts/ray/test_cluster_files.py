@@ -12,11 +12,11 @@ import pytest
 
 import stepmill
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "ray"
 PAGE = (ROOT / "docs" / "ray.md").read_text(encoding="utf-8")
 FILES = sorted(FOLDER.iterdir())
-SCHEMAS = Path(__file__).parent / "support" / "schemas"
+SCHEMAS = ROOT / "tests" / "support" / "schemas"
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: pip install 'stepmill[test]'")
 yaml = pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'stepmill[test]'")
