@@ -128,10 +128,11 @@ def _metadata(texts: dict[str, Any], lists: dict[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"{key}: expected a text, got {text!r}")
         said[key] = text
     for key, given in lists.items():
-        several = [given] if isinstance(given, str) or not isinstance(given, Iterable) else [*given]
-        if given is not None and not all(isinstance(one, str) for one in several):
+        is_one = isinstance(given, str) or not isinstance(given, Iterable)
+        several = [] if given is None else [given] if is_one else [*given]
+        if not all(isinstance(one, str) for one in several):
             raise ConfigError(f"{key}: expected a text, or several, got {given!r}")
-        said[key] = given and (several if key == "requirements" else set(several))
+        said[key] = several if key == "requirements" else set(several)
     return {key: value for key, value in said.items() if value}
 
 
