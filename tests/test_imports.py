@@ -132,35 +132,30 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 # What a reader has to know. In the other parts, the name of a module may repeat where its folder says what is meant.
 NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts", "views", "managers")
-# The names that modules, and public classes, have in common. These lists only get shorter.
+# The names that modules have in common. This list only gets shorter.
 REPEATED_MODULES = {
     *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "options"),
     *("play", "policy", "record", "report", "results", "server", "simulator", "spaces", "spec", "trial", "watch"),
 }
-REPEATED_CLASSES = {"Player"}
 
 
 def repeated(names: Iterable[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-def check_repeated(names: Iterable[str], known: set[str]) -> None:
-    found = repeated(names)
-    assert found - known == set(), "find another name"
-    assert known - found == set(), "take it out of the list"
-
-
 def test_no_module_of_the_nucleus_has_the_name_of_another() -> None:
     own = [path for path in MODULES.values() if path.name != "__init__.py"]
     nucleus = [path for path in own if path.relative_to(ROOT).parts[0] in NUCLEUS]
     assert repeated(path.stem for path in nucleus) == set()
-    check_repeated([path.stem for path in own], REPEATED_MODULES)
+    found = repeated(path.stem for path in own)
+    assert found - REPEATED_MODULES == set(), "find another name"
+    assert REPEATED_MODULES - found == set(), "take it out of the list"
 
 
 def test_no_public_class_has_the_name_of_another() -> None:
     nodes = [node for path in MODULES.values() for node in ast.walk(ast.parse(path.read_text()))]
     names = [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    check_repeated(names, REPEATED_CLASSES)
+    assert repeated(names) == set(), "find another name"
 
 
 # ---- the engine and its hosts ---------------------------------------------------------------------
@@ -262,12 +257,6 @@ def test_the_engine_knows_no_host_and_no_host_knows_the_engine() -> None:
 OUTSIDERS = ("interop", "tools")
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 BELOW_THE_SURFACE = {"_native", "hosts", "sources"}
-# What is left of this. Both lists only become shorter.
-PRIVATE_NAMES_LEFT = {
-    "stepmill.interop.minari.origin": {"pool._engine"},
-    "stepmill.interop.minari.play": {"self._pool._engine"},
-}
-IMPORTS_LEFT = {"stepmill.interop.minari.origin": {"_native", "sources"}}
 
 
 def private_names(path: Path) -> set[str]:
@@ -298,7 +287,7 @@ def test_private_names_are_seen(tmp_path: Path) -> None:
 def test_integrations_and_tools_use_no_private_names() -> None:
     outside = {module: path for module, path in MODULES.items() if layer_of(module) in OUTSIDERS}
     found = {module: names for module, path in outside.items() if (names := private_names(path))}
-    assert found == PRIVATE_NAMES_LEFT, "make what they need public, or take it out of PRIVATE_NAMES_LEFT"
+    assert found == {}, "make what they need public"
 
 
 def test_integrations_import_nothing_from_below_the_surface() -> None:
@@ -306,7 +295,7 @@ def test_integrations_import_nothing_from_below_the_surface() -> None:
     for module, path in MODULES.items():
         if layer_of(module) == "interop" and (below := {layer_of(one) for one in imports_of(path)} & BELOW_THE_SURFACE):
             found[module] = below
-    assert found == IMPORTS_LEFT, "what they need is a part of the views' surface, or goes"
+    assert found == {}, "what they need is a part of the views' surface, or goes"
 
 
 def test_managers_and_views_stand_side_by_side_on_the_engine() -> None:

@@ -190,6 +190,17 @@ def test_a_policy_cannot_step_the_pool_that_asks_it() -> None:
             next(batches)
 
 
+def test_a_policy_cannot_reset_the_pool_whose_episodes_begin() -> None:
+    with stepmill.make("CartPole-v1", num_envs=2) as pool:
+
+        def act(observations: Any, env_ids: np.ndarray, generators: Any) -> Any:
+            return np.zeros(len(env_ids), int)
+
+        act.begin = lambda env_ids: pool.async_reset()  # type: ignore[attr-defined]
+        with pytest.raises(errors.UsageError):
+            next(pool.play(act))
+
+
 def test_players_have_a_row_each() -> None:
     seen: list[Any] = []
 

@@ -11,6 +11,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+import stepmill
+
 LEAVES = spaces.Dict(
     {
         "image": spaces.Box(0, 255, (33, 40), np.uint8),  # Minari would make a JPEG of it
@@ -55,6 +57,7 @@ class Leaves(gymnasium.Env[Any, Any]):
         return self.look(), reward, self.left == 0, False, {"more": 1}
 
 
+@stepmill.per_env
 def leaves_policy(obs: Any, generator: np.random.Generator) -> Any:
     """Depends on all that it may depend on."""
     number = int(generator.integers(1, 5))

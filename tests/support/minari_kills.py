@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import h5py
 
 import stepmill
 from stepmill.interop.minari import collect
@@ -53,12 +53,13 @@ class Killer:
 def run(killer: Killer) -> None:
     """A collection that is killed, perhaps."""
 
-    def policy(obs: Any, generator: np.random.Generator) -> Any:
+    def policy(*arguments: Any) -> Any:
         killer()
-        return leaves_policy(obs, generator)
+        return leaves_policy(*arguments)
 
-    for module, name in ((os, "replace"), (os, "rename"), (np, "savez"), (shutil, "rmtree"), (os, "fsync")):
-        setattr(module, name, killer.around(getattr(module, name)))
+    changes = (os, "replace"), (os, "rename"), (shutil, "rmtree"), (Path, "mkdir"), (h5py.Group, "create_group")
+    for owner, name in changes:  # and within a file of HDF5
+        setattr(owner, name, killer.around(getattr(owner, name)))
     with stepmill.make(Leaves, num_envs=2, backend="inline") as pool:
         collect(pool, policy, EPISODES, NAME, algorithm_name="A")
 

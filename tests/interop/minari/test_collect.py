@@ -19,10 +19,12 @@ pytestmark = pytest.mark.usefixtures("deadline")
 CARTPOLE = "CartPole-v1"
 
 
+@stepmill.per_env
 def random_policy(obs: Any, generator: np.random.Generator) -> int:
     return int(generator.integers(2))
 
 
+@stepmill.per_env
 def push_back(obs: Any, generator: np.random.Generator) -> int:
     """Lasts longer or shorter, by chance."""
     return int(obs[2] > generator.normal(scale=0.05))
@@ -60,29 +62,20 @@ def test_the_same_files_on_any_backend_with_any_number_of_envs(
     assert [one == found[0] for one in found] == [True] * len(pools)
 
 
-def test_a_batched_policy_gives_the_same_files(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("arguments", [{"num_envs": 3}, {"num_envs": 3, "output": "torch"}])
+def test_a_policy_of_many_envs_gives_the_same_files(make: Any, arguments: dict[str, Any]) -> None:
     sizes = set()
 
-    def batched(obs: Any, generators: Any) -> Any:
+    def batched(obs: Any, env_ids: Any, generators: Any) -> Any:
         sizes.add(len(generators))
-        return [push_back(*one) for one in zip(obs, generators, strict=True)]
+        return (obs[:, 2] > [one.normal(scale=0.05) for one in generators]).astype(int)
 
-    def batched_leaves(obs: Any, generators: Any) -> Any:
-        rows = [
-            {"half": obs["half"][i], "word": obs["word"][i], "image": obs["image"][i]} for i in range(len(generators))
-        ]
-        numbers, parts, many = zip(*map(leaves_policy, rows, generators), strict=True)
-        parts = {"say": [one["say"] for one in parts], "push": np.stack([one["push"] for one in parts])}
-        return np.array(numbers), parts, np.stack(many)
-
-    for task, single, many in ((CARTPOLE, push_back, batched), (Leaves, leaves_policy, batched_leaves)):
-        arguments = {"num_envs": 3, "backend": "inline"}
-        collect(make(task, **arguments), single, 7, "single-v0", algorithm_name="A")
-        one = content("single-v0")["main_data.hdf5"]
-        minari.delete_dataset("single-v0")
-        collect(make(task, **arguments), many, 7, "single-v0", algorithm_name="A", batched=True)
-        assert content("single-v0")["main_data.hdf5"] == one
-        minari.delete_dataset("single-v0")
+    found = []
+    for policy in (push_back, batched):
+        collect(make(CARTPOLE, **arguments), policy, 7, "x-v0", algorithm_name="A")
+        found.append(content("x-v0"))
+        minari.delete_dataset("x-v0")
+    assert found[0] == found[1]
     assert max(sizes) == 3
 
 
@@ -155,9 +148,9 @@ def test_every_space_comes_back_as_it_was(make: Any) -> None:
 
 
 def test_what_the_policy_changes_in_an_observation_is_not_recorded(make: Any) -> None:
-    def scribbles(obs: Any, generator: Any) -> int:
+    def scribbles(obs: Any, env_ids: Any, generators: Any) -> Any:
         obs[:] = 7
-        return 0
+        return [0] * len(obs)
 
     dataset, _ = collect(make(CARTPOLE, num_envs=2), scribbles, 2, "scribble-v0")
     assert not any((one.observations == 7).any() for one in dataset)
@@ -166,7 +159,7 @@ def test_what_the_policy_changes_in_an_observation_is_not_recorded(make: Any) ->
 @pytest.mark.parametrize(("bounds", "recorded"), [("pass", 5.0), ("clip", 2.0)])
 def test_actions_are_recorded_as_the_env_got_them(make: Any, bounds: str, recorded: float) -> None:
     pool = make("Pendulum-v1", action_bounds=bounds, max_episode_steps=3)
-    dataset, _ = collect(pool, lambda *_: [5], 1, "bounds-v0")
+    dataset, _ = collect(pool, lambda *_: [[5.0]], 1, "bounds-v0", algorithm_name="A")
     assert dataset[0].actions.dtype == np.float32
     assert dataset[0].actions.tolist() == [[recorded]] * 3
 
@@ -174,16 +167,17 @@ def test_actions_are_recorded_as_the_env_got_them(make: Any, bounds: str, record
 class Alternates:
     """A policy with a memory: left and right in turn, in each episode."""
 
-    def begin_episode(self, generator: np.random.Generator) -> Any:
-        last = int(generator.integers(2))
+    def __init__(self) -> None:
+        self.last: dict[int, int | None] = {}
 
-        def act(obs: Any, same: np.random.Generator) -> int:
-            nonlocal last
-            assert same is generator
-            last = 1 - last
-            return last
+    def begin(self, env_ids: np.ndarray) -> None:
+        self.last |= dict.fromkeys(env_ids.tolist())
 
-        return act
+    def __call__(self, obs: Any, env_ids: np.ndarray, generators: Any) -> list[int]:
+        for env_id, generator in zip(env_ids.tolist(), generators, strict=True):
+            last = self.last[env_id]
+            self.last[env_id] = int(generator.integers(2)) if last is None else 1 - last
+        return [self.last[env_id] or 0 for env_id in env_ids.tolist()]
 
 
 def test_a_policy_may_remember_within_an_episode(make: Any) -> None:
@@ -199,7 +193,7 @@ def test_a_policy_may_remember_within_an_episode(make: Any) -> None:
 def test_the_data_set_is_one_of_minaris(make: Any) -> None:
     made, _ = collect(
         make("FrozenLake-v1", num_envs=2, is_slippery=False, seed=11),
-        lambda obs, generator: generator.integers(4),
+        stepmill.per_env(lambda obs, generator: generator.integers(4)),
         6,
         "lake/deep/walk-v2",
         algorithm_name="drunkard",
@@ -239,7 +233,7 @@ def test_the_data_set_is_one_of_minaris(make: Any) -> None:
 def test_envs_that_gymnasium_has_can_be_recovered(make: Any, task: str) -> None:
     pool = make(task, backend="inline", max_episode_steps=5)
     space = pool.single_action_space
-    dataset, _ = collect(pool, lambda obs, generator: space.sample(), 1, "env-v0")
+    dataset, _ = collect(pool, stepmill.per_env(lambda obs, generator: space.sample()), 1, "env-v0")
     if task == "Catch-v0":
         assert dataset.env_spec is None
         return

@@ -18,8 +18,8 @@ from support.minari_envs import Leaves
 CARTPOLE = "CartPole-v1"
 
 
-def go_left(obs: Any, generator: Any) -> int:
-    return 0
+def go_left(obs: Any, env_ids: Any, generators: Any) -> list[int]:
+    return [0] * len(env_ids)
 
 
 class Odd(gymnasium.Env[Any, Any]):
@@ -40,13 +40,13 @@ class Odd(gymnasium.Env[Any, Any]):
         ({"episodes": 0}, errors.ConfigError, "episodes: expected a whole number >= 1, got 0"),
         ({"max_restarts": -1}, errors.ConfigError, "max_restarts"),
         ({"seed": -1}, errors.ConfigError, "seed"),
-        ({"batched": 1}, errors.ConfigError, "batched: expected True or False"),
         ({"name": "no version"}, errors.ConfigError, "name: expected the id of a data set with a version"),
         ({"name": "k/box-v0"}, errors.ConfigError, "two characters or more before a '/'"),
         ({"algorithm_name": 3}, errors.ConfigError, "algorithm_name: expected a text, got 3"),
         ({"name": "unversioned"}, errors.ConfigError, "'cartpole/random-v0', got 'unversioned'"),
         ({"name": None}, errors.ConfigError, "name: expected"),
-        ({"policy": 7}, errors.ConfigError, "policy: expected a function of an observation and a generator, got 7"),
+        ({"policy": 7}, errors.InputError, r"expected a function policy\(observations, env_ids, generators\), got 7"),
+        ({"policy": lambda obs, generator: 0}, errors.InputError, "write stepmill.per_env"),
         ({"author": 7}, errors.ConfigError, "author: expected a text, or several, got 7"),
         ({"author": [7]}, errors.ConfigError, "author: expected a text"),
         ({"description": 7}, errors.ConfigError, "description: expected a text, got 7"),
@@ -87,30 +87,19 @@ def test_a_closed_pool_is_refused_before_anything_is_written(datasets: Path) -> 
     assert not datasets.exists()
 
 
-class Remembers:
-    def begin_episode(self, generator: Any) -> Any:
-        return go_left
-
-
-def test_a_batch_has_no_memory(make: Any) -> None:
-    with pytest.raises(errors.ConfigError, match="expected begin_episode or batched=True, got both"):
-        collect(make(CARTPOLE), Remembers(), 1, "x-v0", batched=True)
-
-
 @pytest.mark.parametrize(
-    ("task", "action", "batched", "says"),
+    ("task", "actions", "says"),
     [
-        (CARTPOLE, 2, False, r"policy: action: expected Discrete\(2\), got 2"),
-        (CARTPOLE, 0.5, False, r"policy: action: expected Discrete\(2\), got 0.5"),
-        (CARTPOLE, None, False, "policy: action: expected"),
-        ("Pendulum-v1", [np.nan], False, "policy: action: expected Box"),
-        (Leaves, (1, {}, [0, 0]), False, r"policy: action\[1\]: expected a dict"),
-        (CARTPOLE, [0], True, "policy: actions: expected 2 values of Discrete"),
-        (CARTPOLE, 0, True, "policy: actions: expected 2 values of Discrete"),
-        (CARTPOLE, [0, 3], True, r"policy: action: expected Discrete\(2\), got 3"),
+        (CARTPOLE, [2, 2], "policy: action of env .: expected a whole number in .0, 1., got ."),
+        (CARTPOLE, [0.5, 0.5], "policy: action"),
+        (CARTPOLE, None, "policy: expected one action for each of 2 envs, got None"),
+        (CARTPOLE, [0], "policy: action"),
+        (CARTPOLE, [0, 3], "policy: action of env .: expected a whole number in .0, 1., got ."),
+        ("Pendulum-v1", [[np.nan], [0.0]], "policy: action"),
+        (Leaves, ((np.ones(2, int), {}, np.zeros((2, 2), int)),), r"policy: action\[1\]"),
     ],
 )
-def test_actions_that_do_not_fit(make: Any, task: Any, action: Any, batched: bool, says: str) -> None:
+def test_actions_that_do_not_fit(make: Any, task: Any, actions: Any, says: str) -> None:
     pool = make(task, num_envs=2, backend="inline")
     with pytest.raises(errors.ActionError, match=says):
-        collect(pool, lambda *_: action, 2, "x-v0", batched=batched)
+        collect(pool, lambda *_: actions, 2, "x-v0")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import resource
+import shutil
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -53,8 +52,8 @@ class Counting(gymnasium.Env[np.ndarray, np.ndarray]):
         return np.full(1, self.count, np.float32), reward, False, self.count == 4, info
 
 
-def zero(obs: Any, generator: Any) -> np.ndarray:
-    return np.zeros(1, np.float32)
+def zero(obs: Any, env_ids: Any, generators: Any) -> np.ndarray:
+    return np.zeros((len(env_ids), 1), np.float32)
 
 
 class Stops(Exception):
@@ -64,10 +63,10 @@ class Stops(Exception):
 def stopping(at: int) -> Any:
     calls = iter(range(at))
 
-    def policy(obs: Any, generator: Any) -> np.ndarray:
+    def policy(*arguments: Any) -> np.ndarray:
         if next(calls, None) is None:
             raise Stops
-        return zero(obs, generator)
+        return zero(*arguments)
 
     return policy
 
@@ -128,7 +127,7 @@ def test_a_collection_that_begins_warns_of_nothing(make: Any) -> None:
 
 def test_a_damaged_note_is_another_collection(make: Any, datasets: Path) -> None:
     begin(make(Counting, backend="inline"))
-    (note,) = datasets.glob(".*.shards/origin.json")
+    (note,) = datasets.glob(".*.parts/origin.json")
     note.write_text("{")
     with pytest.raises(ConfigError, match="its origin is not known"):
         collect(make(Counting, backend="inline"), zero, 4, "x-v0", algorithm_name="A")
@@ -147,10 +146,13 @@ def test_a_pool_plays_one_collection_at_a_time(make: Any) -> None:
     pool = make(Counting, backend="inline", num_envs=2)
 
     class Nested:
-        def begin_episode(self, generator: Any) -> Any:
-            with pytest.raises(UsageError, match="this pool plays another collection already"):
+        def begin(self, env_ids: Any) -> None:
+            with pytest.raises(UsageError):
                 collect(pool, zero, 1, "inner-v0")
-            return zero
+
+        def __call__(self, *arguments: Any) -> np.ndarray:
+            self.begin(None)
+            return zero(*arguments)
 
     dataset, _ = collect(pool, Nested(), 3, "outer-v0")
     assert [len(episode.rewards) for episode in dataset] == [4, 4, 4]
@@ -161,10 +163,10 @@ def test_a_pool_plays_one_collection_at_a_time(make: Any) -> None:
 def test_a_policy_may_not_step_the_pool(make: Any) -> None:
     pool = make(Counting, backend="inline", num_envs=2)
 
-    def policy(obs: Any, generator: Any) -> np.ndarray:
+    def policy(*arguments: Any) -> np.ndarray:
         with pytest.raises(StepmillError):
             pool.step(np.zeros((2, 1), np.float32))
-        return zero(obs, generator)
+        return zero(*arguments)
 
     dataset, _ = collect(pool, policy, 2, "x-v0")
     assert all(episode.observations.ravel().tolist() == [0, 1, 2, 3, 4] for episode in dataset)
@@ -173,20 +175,14 @@ def test_a_policy_may_not_step_the_pool(make: Any) -> None:
 # ---- room on the disk ----------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_data_set_that_does_not_fit_is_an_error_and_can_be_made_later(make: Any, datasets: Path) -> None:
+def test_a_data_set_that_does_not_fit_is_an_error_and_can_be_made_later(
+    make: Any, datasets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = make(Counting, backend="inline")
-    with largest_file(4096), pytest.raises(OSError, match="expected room for a data set of about") as caught:
-        collect(pool, zero, 4, "x-v0")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+        with pytest.raises(OSError, match="expected room for a data set of about") as caught:
+            collect(pool, zero, 4, "x-v0")
     assert "4 of 4 episodes are in" in caught.value.__notes__[0]
     assert list(minari.list_local_datasets()) == []
     dataset, _ = collect(pool, stopping(0), 4, "x-v0", algorithm_name="zero")

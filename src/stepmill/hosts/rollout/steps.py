@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -189,10 +190,7 @@ class _LastActions:
 
 def _guarded(engine: _native.Engine, policy: Policy) -> Policy:
     """The policy; while it is asked, the pool refuses calls: one that steps the pool would play in its own episodes."""
-
-    def guarded(*arguments: Any) -> Any:
-        return engine.use(policy, *arguments)
-
+    guarded: Any = functools.partial(engine.use, policy)
     if hasattr(policy, "begin"):
-        guarded.begin = policy.begin  # type: ignore[attr-defined]
-    return guarded
+        guarded.begin = functools.partial(engine.use, policy.begin)
+    return cast(Policy, guarded)

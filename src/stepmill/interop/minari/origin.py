@@ -13,14 +13,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from stepmill import _native
 from stepmill.errors import ConfigError, SpaceError, StepmillError, UnsupportedError
-from stepmill.registry.records import EnvRecord, GymnasiumFactory, find, gymnasium_spec
-from stepmill.sources.models.env_model import MODEL_KEYS
+from stepmill.make import make_spec
+from stepmill.registry.records import GymnasiumFactory, find, gymnasium_spec
 from stepmill.values.trees import step_into
 from stepmill.views.gymnasium import GymnasiumPool
-
-__all__ = ["Origin", "check_pool", "env_spec", "pool_seed"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +37,8 @@ class Origin:
     @classmethod
     def of(cls, pool: GymnasiumPool, seed: int, policy: str) -> Self:
         spec = pool.spec
-        plain = _Plain()
-        config = plain(_config_of(pool), "config")
-        unknown = [*(["env"] if "<" in spec.id else []), *plain.unknown]
+        unknown = ["env"] if "<" in spec.id else []
+        config = _plain(_config_of(pool), "config", unknown)
         seen = repr(spec.observation_space), repr(spec.action_space), pool.settings.action_bounds
         return cls(spec.id, config, spec.max_episode_steps, *seen, seed, policy, unknown)
 
@@ -70,28 +66,23 @@ class Origin:
             )
 
 
-class _Plain:
-    """Makes a configuration one that JSON has, and that is equal in every process."""
-
-    def __init__(self) -> None:
-        self.unknown: list[str] = []  # where something has only the name of its type
-
-    def __call__(self, value: Any, path: str) -> Any:
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        if isinstance(value, np.ndarray | np.generic):
-            return value.tolist()
-        if isinstance(value, dict):
-            return {str(key): self(one, step_into(path, key)) for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            return [self(one, step_into(path, i)) for i, one in enumerate(value)]
-        if is_dataclass(value) and not isinstance(value, type):
-            parts = {field.name: getattr(value, field.name) for field in fields(value)}
-            return {"": _name(type(value)), **self(parts, path)}
-        name = _name(value if hasattr(value, "__qualname__") else type(value))
-        if "<" in name or not hasattr(value, "__qualname__"):
-            self.unknown.append(path)
-        return name
+def _plain(value: Any, path: str, unknown: list[str]) -> Any:
+    """A part of a configuration as JSON has it, equal in every process. Adds what has only a type's name to unknown."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(one, step_into(path, key), unknown) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, step_into(path, i), unknown) for i, one in enumerate(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {"": _name(type(value)), **_plain(parts, path, unknown)}
+    name = _name(value if hasattr(value, "__qualname__") else type(value))
+    if "<" in name or not hasattr(value, "__qualname__"):
+        unknown.append(path)
+    return name
 
 
 def _name(of: Any) -> str:
@@ -105,13 +96,10 @@ def check_pool(pool: Any) -> None:
     """Raises if the episodes of a pool cannot be collected."""
     if not isinstance(pool, GymnasiumPool):
         raise ConfigError(f"collect: expected a pool that stepmill.make(..., env_type='gymnasium') made, got {pool!r}")
-    pool._engine.check_usable()
     if pool.num_players > 1:
         raise UnsupportedError(
             f"collect: a data set of Minari has one player, and {pool.spec.id} has {pool.num_players}"
         )
-    if pool.settings.output != "numpy":
-        raise UnsupportedError(f"collect: expected a pool with output='numpy', got {pool.settings.output!r}")
     configs = pool.spec.env_configs
     if any(one is not configs[0] and one != configs[0] for one in configs):
         raise UnsupportedError(
@@ -140,11 +128,6 @@ def _check_space(space: spaces.Space[Any], path: str) -> None:
         raise SpaceError(f"collect: {path}: Minari stores {known}, Dict and Tuple, got {space}")
 
 
-def pool_seed(pool: GymnasiumPool) -> int:
-    """The seed that a pool was made with: that of its first env."""
-    return int(pool.settings.seed[0])
-
-
 def env_spec(pool: GymnasiumPool) -> EnvSpec | None:
     """With which ``gymnasium.make`` makes the env of a pool, if it is one that Gymnasium has."""
     id = pool.spec.id
@@ -153,7 +136,11 @@ def env_spec(pool: GymnasiumPool) -> EnvSpec | None:
         if record.native is None and not isinstance(record.factory, GymnasiumFactory):
             return None
         spec: EnvSpec = copy.deepcopy(gymnasium_spec(id))
-        given, known = _arguments(pool, record), GymnasiumFactory(id).known_keys()
+        # A native env has every key, and Gymnasium's env may have fewer.
+        defaults = make_spec(id).env_configs[0] if pool.is_native else {}
+        config = {key: value for key, value in _config_of(pool).items() if key != "max_episode_steps"}
+        given = {key: value for key, value in config.items() if key not in defaults or defaults[key] != value}
+        known = GymnasiumFactory(id).known_keys()
         if known is not None and not given.keys() <= set(known):
             return None
         spec.kwargs.update(given)
@@ -162,16 +149,6 @@ def env_spec(pool: GymnasiumPool) -> EnvSpec | None:
     except (StepmillError, gymnasium.error.Error, ImportError, TypeError, ValueError):
         return None  # it is not in Gymnasium's registry, or has something that JSON cannot express
     return spec
-
-
-def _arguments(pool: GymnasiumPool, record: EnvRecord) -> dict[str, Any]:
-    """The configuration of an env as arguments of ``gymnasium.make``."""
-    config = _config_of(pool)
-    config.pop("max_episode_steps", None)
-    defaults = dict(MODEL_KEYS)
-    if record.native is not None and pool.is_native:  # then it has every key, and Gymnasium's env may have fewer
-        defaults |= {**_native.default_config(record.native), **record.config}
-    return {key: value for key, value in config.items() if key not in defaults or defaults[key] != value}
 
 
 def _config_of(pool: GymnasiumPool) -> dict[str, Any]:

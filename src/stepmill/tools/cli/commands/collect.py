@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import operator
 import warnings
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 
 import stepmill
-from stepmill.hosts.rollout.policy import Policy
 from stepmill.tools.cli.options import json_option, policy_option, pool_arguments, pool_options, target
 from stepmill.tools.cli.policy import load_policy, random_by_row
 from stepmill.tools.cli.program import FAILED
 from stepmill.tools.cli.terminal import Terminal, new_table
-from stepmill.values.trees import map_tree
 
 
 @click.command("collect")
@@ -51,7 +45,7 @@ def command(
     stepmill collect HalfCheetah-v5 --episodes 50 -o cheetah/expert-v0 --policy agent.py:act
     """
     from stepmill.interop.minari import collect  # says what to install
-    from stepmill.interop.minari.dataset import path_of
+    from stepmill.interop.minari.store import path_of
 
     chosen = load_policy(policy)
     was_complete = path_of(dataset).exists()  # parts of one are elsewhere, and another of that name is an error
@@ -60,7 +54,7 @@ def command(
         try:
             done = collect(
                 pool,
-                cast(Any, _ByEpisode(chosen or random_by_row(pool.spec.action_space))),
+                chosen or random_by_row(pool.spec.action_space),
                 episodes,
                 dataset,
                 seed=options["seed"],
@@ -86,32 +80,6 @@ def command(
     }
     terminal.result(document, lambda out: _draw(out, document))
     return FAILED if done.missing else 0
-
-
-class _ByEpisode:
-    """A policy as ``collect`` asks it: for one episode after another, a row at a time."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._numbers = itertools.count()
-
-    def begin_episode(self, generator: np.random.Generator) -> Callable[[Any, Any], Any]:
-        ids = np.array([next(self._numbers)], np.int32)
-        if (begin := getattr(self._policy, "begin", None)) is not None:
-            begin(ids)
-
-        def act(observation: Any, generator: np.random.Generator) -> Any:
-            actions = self._policy(map_tree(_row, observation), ids, [generator])
-            actions = actions[0] if isinstance(actions, tuple) else actions
-            return map_tree(operator.itemgetter(0), actions)
-
-        return act
-
-
-def _row(value: Any) -> np.ndarray:
-    row = np.empty(1, object) if isinstance(value, str) else np.empty((1, *np.shape(value)), np.asarray(value).dtype)
-    row[0] = value
-    return row
 
 
 def _draw(out: Console, document: dict[str, Any]) -> None:
