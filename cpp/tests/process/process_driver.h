@@ -261,7 +261,9 @@ class Processes {
     until("the pool sees a worker end", [&] { return !is_alive(worker); });
   }
   bool is_alive(std::int32_t worker) const {
-    return get(pool->counters()->worker(worker).pid) != 0;
+    const bool alive = get(pool->counters()->worker(worker).pid) != 0;
+    pool->outbox_bytes();  // takes the lock: what the monitor was doing when it changed the counter is done
+    return alive;
   }
   std::uint64_t restarts(std::int32_t worker) const {
     return get(pool->counters()->worker(worker).restarts);
