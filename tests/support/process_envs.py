@@ -28,7 +28,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 import stepmill
-from stepmill import EnvError
+from stepmill import EnvError, _native
+from stepmill.hosts.observing import stats_of
 from stepmill.hosts.process.remote_error import RemoteEnvError
 from stepmill.testing import end_servers
 from support.probes import ProbeTwin
@@ -426,7 +427,8 @@ def _parent_of(pid: int) -> int | None:
 
 def worker_pids(pool: Any) -> list[int]:
     """Of living workers only: -1, in place of a dead one's, is everybody to ``os.kill``."""
-    workers = pool.stats()["workers"]
+    stats = stats_of(pool) if isinstance(pool, _native.Engine) else pool.stats()  # managers have an engine alone
+    workers = stats["workers"]
     assert all(worker["alive"] and worker["pid"] > 1 for worker in workers), workers
     return [worker["pid"] for worker in workers]
 
