@@ -100,7 +100,7 @@ def module_text(module: str) -> str:
     for name in sorted(names, key=lambda name: (name[0].isupper(), name.isupper())):
         path = f"{module}.{name}"
         if source_of(path).exists():  # also a file: what it has of that name, if anything, is meant
-            if name not in exported(path):
+            if name not in defined(path):
                 continue
             path = f"{path}.{name}"
         lines += generated(path, 2, show_root_heading=True, show_root_toc_entry=True)
@@ -130,6 +130,12 @@ def exported(module: str) -> list[str]:
             assert isinstance(node.value, ast.List)
             return [name for element in node.value.elts for name in _names(element, lists)]
     raise ValueError(f"{module} has no __all__")
+
+
+def defined(module: str) -> set[str]:
+    """The functions and classes of a module, read from the source."""
+    body = ast.parse(source_of(module).read_text(encoding="utf-8")).body
+    return {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 def source_of(module: str) -> Path:
