@@ -20,10 +20,11 @@ FORCE:
 help:
 	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z][a-z0-9-]*:.*## / { printf "  make %-20s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Besides .venv, packages that do not go together have environments of their own: the libraries that we drop into, of
-# which RLlib pins an older Gymnasium; the packages of envs, of which two need an older MuJoCo; EnvPool, which is not
-# built for every Python; DI-engine, which needs old packages; and the islands (below).
+# Besides .venv, packages that do not go together have environments of their own: the libraries that we drop into; RLlib,
+# which pins an older Gymnasium; the packages of envs, of which two need an older MuJoCo; EnvPool, which is not built for
+# every Python; DI-engine, which needs old packages; and the islands (below).
 INTEGRATIONS := $(VENV)-integrations
+RLLIB := $(VENV)-rllib
 ZOO := $(VENV)-zoo
 BENCH := $(VENV)-bench
 DING := $(VENV)-ding
@@ -143,30 +144,33 @@ scribble: develop  ## envs that write random words over the memory they share wi
 ##@ Beside other libraries, in environments of their own
 
 
-$(INTEGRATIONS)/.ready $(ZOO)/.ready:
+$(INTEGRATIONS)/.ready $(RLLIB)/.ready $(ZOO)/.ready:
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --upgrade pip
 	@touch $@
 
-# The libraries that our drop-ins are for. RLlib pins an older Gymnasium, so these tests have that one, and `make test`
-# has the newest.
 $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(WHEEL)/.built
-	$(@D)/bin/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9" "ray[rllib]>=2.40"
+	$(@D)/bin/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
 	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,lint,torch,sb3,tianshou,torchrl,minari,jax,ray]"
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
 integrations: $(INTEGRATIONS)/.installed  ## our drop-ins beside the libraries they are for: SB3, Tianshou, TorchRL, Minari, torch, jax
-	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --ignore tests/interop/rllib --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
 
 # Tensors on a GPU, on a machine that has one.
 test-cuda: $(INTEGRATIONS)/.installed  ## tensors on a GPU
 	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop/torch tests/interop/torchrl -k cuda
 
-test-rllib: $(INTEGRATIONS)/.installed  ## RLlib on our pools
-	$(INTEGRATIONS)/bin/python -m pytest tests/interop/rllib $(if $(FILTER),-k "$(FILTER)")
+$(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built
+	$(@D)/bin/pip install --quiet "torch==2.13.0" "ray[rllib]>=2.40" "pytest>=8" "$$(ls $(WHEEL)/*.whl)[cli,ray,atari]"
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
+	@touch $@
+
+test-rllib: $(RLLIB)/.installed  ## RLlib on our pools
+	$(RLLIB)/bin/python -m pytest tests/interop/rllib $(if $(FILTER),-k "$(FILTER)")
 
 # Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
 # managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.
@@ -319,12 +323,12 @@ $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
 
 bench: $(BENCH)/.installed  ## all benchmarks, then the figures into the documents
 	-$(BENCH)/bin/python -m benchmarks  # says at its end which parts failed, if any
-	-$(MAKE) bench-ray  # in the environment that has Ray
+	-$(MAKE) bench-ray  # in the environment that has RLlib
 	-$(MAKE) bench-ding  # our env managers beside DI-engine's, in its own environment
 	$(BENCH)/bin/python -m benchmarks --write-docs
 
-bench-ray: $(INTEGRATIONS)/.installed  ## those of pools on Ray
-	$(INTEGRATIONS)/bin/python -W ignore -m benchmarks --parts ray,ray-sizing
+bench-ray: $(RLLIB)/.installed  ## those of pools on Ray
+	$(RLLIB)/bin/python -W ignore -m benchmarks --parts ray,ray-sizing
 
 bench-ding: $(DING)/.installed  ## our managers beside DI-engine's
 	$(DING)/bin/python -W ignore -m benchmarks.ding_managers

@@ -1,7 +1,7 @@
 """Each folder needs the library that it is named for: `make test` leaves out those that are not installed.
 
-`make integrations` has them all, and says so: there a missing library is a failure. The tests of RLlib take long:
-`make test-rllib`.
+`make integrations` has them all, and says so: there a missing library is a failure. Only RLlib, which pins an older
+Gymnasium, has an environment of its own: `make test-rllib`.
 """
 
 from __future__ import annotations
