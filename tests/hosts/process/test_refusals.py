@@ -75,6 +75,7 @@ def sweep(limit, tries, now, kept):
 """
 
 
+@pytest.mark.slow
 def test_under_any_limit_of_descriptors_a_pool_is_made_or_an_error_says_what_to_do() -> None:
     finished = run(
         SWEEP
@@ -96,6 +97,7 @@ print("swept")
     assert (finished.code, finished.out) == (0, "swept\n"), finished
 
 
+@pytest.mark.slow
 def test_under_any_limit_of_addresses_a_pool_is_made_or_an_error_says_what_to_do() -> None:
     finished = run(
         SWEEP

@@ -20,6 +20,7 @@ N, WIDTH, PID = 3, 16, 1234
 Result = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
+@pytest.mark.slow
 def test_a_short_soak_accounts_for_every_action_and_leaves_nothing_behind() -> None:
     arguments = ["--seconds", "8", "--kills", "16", "--seed", str(SEED)]
     finished = run(f"import sys; from support.soak.__main__ import main; sys.exit(main({arguments}))", deadline=300.0)

@@ -59,6 +59,7 @@ def test_the_call_that_it_prints_makes_such_a_pool(stepmill_command: Run) -> Non
     assert done.json["steps_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_an_env_of_ones_own_with_its_options(stepmill_command: Run, user_folder: Path) -> None:
     arguments = ["--num-envs", 2, "--seconds", 0.01, "--set", "size=2"]
     done = stepmill_command("tune", "my_envs.py:Still", *arguments)

@@ -140,6 +140,7 @@ class Telling(Painted):
         return *super().step(action)[:4], {"note": Wordy()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("deadline")
 def test_texts_take_at_most_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that only the env turns."""
