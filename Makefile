@@ -143,7 +143,6 @@ scribble: develop  ## envs that write random words over the memory they share wi
 
 ##@ Beside other libraries, in environments of their own
 
-
 $(INTEGRATIONS)/.ready $(RLLIB)/.ready $(ZOO)/.ready:
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
@@ -203,7 +202,6 @@ test-envpool: $(BENCH)/.installed  ## our drop-in for EnvPool beside EnvPool its
 	PYTHONPATH=tests $(BENCH)/bin/python -m support.beside_envpool
 
 # DI-engine 0.5.3, which needs old packages, and stepmill, in their own environment.
-
 $(DING)/.ready: scripts/ding_env.sh
 	rm -rf $(DING)
 	PYTHON=$(PYTHON) scripts/ding_env.sh $(DING)

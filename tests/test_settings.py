@@ -12,7 +12,7 @@ import pytest
 import stepmill
 from stepmill import StepmillError, errors
 from stepmill.settings import check_settings
-from support.probes import KINDS, VIEWS, ProbeTwin, thread_count
+from support.probes import KINDS, VIEWS, ProbeTwin, new_threads, threads
 from support.subprocesses import run_well
 from support.twins import TASKS
 
@@ -75,14 +75,14 @@ BAD_SETTINGS = [
 @pytest.mark.parametrize(("arguments", "expected"), BAD_SETTINGS)
 def test_make_refuses_invalid_arguments(kind: str, view: str, arguments: dict[str, Any], expected: tuple) -> None:
     error, standard, *words = expected
-    before = thread_count()
+    before = threads()
     with pytest.raises(error) as caught:
         stepmill.make(TASKS[kind], **{"env_type": view, "num_envs": 2, **arguments})
     assert isinstance(caught.value, StepmillError)
     assert isinstance(caught.value, standard)
     for word in words:
         assert word in str(caught.value)
-    assert thread_count() == before
+    assert new_threads(before) == 0
 
 
 def five() -> int:

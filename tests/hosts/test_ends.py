@@ -15,31 +15,32 @@ from support.probes import (
     GatedPool,
     ProbeTwin,
     make_probe,
-    thread_count,
+    new_threads,
+    threads,
 )
 from support.subprocesses import run_well, start
 
 
 def test_close_waits_for_the_steps_under_way_and_drops_the_rest() -> None:
-    before = thread_count()
+    before = threads()
     with GatedPool(8) as gated:
         gated.pool.send(np.zeros(8))
-        assert thread_count() > before
+        assert threads() - before
         gated.open_for_good()
         gated.pool.close()
-        assert thread_count() == before
+        assert new_threads(before) == 0
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_an_unclosed_pool_with_steps_in_flight_can_be_dropped(view: str) -> None:
-    before = thread_count()
+    before = threads()
     with GatedPool(8, view) as gated:
         gated.pool.send(np.zeros(8))
-        assert thread_count() > before
+        assert threads() - before
         gated.open_for_good()
         gated.pool = None
         gc.collect()
-        assert thread_count() == before
+        assert new_threads(before) == 0
 
 
 @pytest.mark.parametrize("how", ["end", "sys.exit(0)", "cycle"])

@@ -10,7 +10,18 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.probes import KINDS, MODES, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
+from support.probes import (
+    KINDS,
+    MODES,
+    VIEWS,
+    ProbeTwin,
+    assert_equal,
+    make_probe,
+    new_threads,
+    reset_obs,
+    seen,
+    threads,
+)
 
 N = 4
 ACTION = np.array([0.25, 0.5, 0.75, 1.0], np.float32)
@@ -373,14 +384,14 @@ def test_restart_has_zeros_where_there_never_was_an_observation(kind: str) -> No
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_constructor_that_fails_raises_from_make(kind: str, view: str, on_error: str) -> None:
-    before = thread_count()
+    before = threads()
     with pytest.raises(EnvError, match=r"constructor of env 2.*asked to fail in constructor") as caught:
         make_probe(kind, view, num_envs=N, env_config=only(2, fail_in="constructor"), on_error=on_error)
     assert caught.value.batch is None
     if kind == "python":
         assert (caught.value.env_id, caught.value.phase) == (2, "constructor")
         assert isinstance(caught.value.__cause__, RuntimeError)
-    assert thread_count() == before
+    assert new_threads(before) == 0
 
 
 def test_envs_built_before_a_failing_constructor_are_closed() -> None:

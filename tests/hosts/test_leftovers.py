@@ -11,7 +11,8 @@ from support.probes import (
     VIEWS,
     descriptor_count,
     make_probe,
-    thread_count,
+    new_threads,
+    threads,
 )
 from support.subprocesses import run_well
 
@@ -28,16 +29,16 @@ import gc
 for _ in range(20):
     once()
 gc.collect()
-before = thread_count(), descriptor_count(), resident_bytes()
+before = threads(), descriptor_count(), resident_bytes()
 for _ in range(200):
     once()
 gc.collect()
-after = thread_count(), descriptor_count(), resident_bytes()
-print(after[0] - before[0], after[1] - before[1], after[2] - before[2])
+after = new_threads(before[0]), descriptor_count(), resident_bytes()
+print(after[0], after[1] - before[1], after[2] - before[2])
 """
     )
-    threads, descriptors, memory = map(int, out.split())
-    assert (threads, descriptors) == (0, 0)
+    started, descriptors, memory = map(int, out.split())
+    assert (started, descriptors) == (0, 0)
     assert memory < 2_000_000
 
 
@@ -92,11 +93,11 @@ def once():
 
 
 def test_threads_were_running_in_the_tests_above() -> None:
-    before = thread_count()
+    before = threads()
     with make_probe("native", num_envs=64, num_threads=2, work=200_000) as pool:
         pool.reset()
         pool.step(np.zeros(64))
         pool.step(np.zeros(64))
-        assert thread_count() > before
-    assert thread_count() == before
+        assert threads() - before
+    assert new_threads(before) == 0
     assert descriptor_count() > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -247,8 +248,17 @@ def in_thread(function: Any) -> threading.Thread:
 # ---- what a process holds ------------------------------------------------------------------------
 
 
-def thread_count() -> int:
-    return len(os.listdir("/proc/self/task"))
+def threads() -> set[str]:
+    """The ids of this process's threads."""
+    return set(os.listdir("/proc/self/task"))
+
+
+def new_threads(before: set[str]) -> int:
+    """How many threads were started since. The kernel lists an ended one for a moment after it was joined."""
+    end = time.monotonic() + 60
+    while (since := threads() - before) and time.monotonic() < end:
+        os.sched_yield()
+    return len(since)
 
 
 def descriptor_count() -> int:

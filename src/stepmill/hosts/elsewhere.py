@@ -13,6 +13,7 @@ from gymnasium import spaces
 from stepmill.errors import ActionError, EnvError, ResetOptionError
 from stepmill.hosts.faults import Fault
 from stepmill.hosts.host import (
+    ClosedWhenDropped,
     Preparation,
     host_arguments,
     native_env_arguments,
@@ -32,7 +33,7 @@ from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.values.spaces import FlatSpace, flatten
 
 
-class EnvsElsewhere:
+class EnvsElsewhere(ClosedWhenDropped):
     """The part of a ``PythonHost`` that does not depend on where elsewhere is."""
 
     backend: str

@@ -142,6 +142,19 @@ class PythonHost(Host, Protocol):
         ...
 
 
+class ClosedWhenDropped:
+    """The base of hosts of Python objects: closes a host that was built whole when its engine is gone."""
+
+    _is_built = False
+
+    def __del__(self: Any) -> None:
+        try:  # when the interpreter ends, contextlib may be gone
+            if self._is_built:
+                self.close()
+        except Exception:  # there is no caller to raise it to
+            pass
+
+
 def open_engine(host: Host, settings: Settings) -> _native.Engine:
     """The engine on top of a host. It ends with its last user: a view, or one of its methods that the user kept."""
     engine = _native.Engine(

@@ -9,7 +9,7 @@ from stepmill import _native
 from stepmill.errors import EnvError
 from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import FramesAtOnce
-from stepmill.hosts.host import Preparation, host_arguments, python_env_arguments
+from stepmill.hosts.host import ClosedWhenDropped, Preparation, host_arguments, python_env_arguments
 from stepmill.hosts.infos import info_leaves, plain_info
 from stepmill.hosts.rows import Note, RowFinisher, object_copier, object_parts, snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
@@ -22,12 +22,11 @@ from stepmill.sources.source import PythonSource
 from stepmill.values.spaces import flatten
 
 
-class InlineHost(FramesAtOnce, _native.InlineHost):
+class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
     """A ``Host`` whose envs are stepped one after another, in ``recv``."""
 
     backend = "inline"
     is_native = False
-    _is_built = False
 
     def __init__(
         self,
@@ -182,14 +181,6 @@ class InlineHost(FramesAtOnce, _native.InlineHost):
                 errors.append(Fault.in_call(env_id, "close", error))
         if errors:
             raise EnvError.gather(errors)
-
-    def __del__(self) -> None:
-        """Closes the envs when the engine is gone."""
-        try:  # when the interpreter ends, contextlib may be gone
-            if self._is_built:
-                self.close()
-        except Exception:  # there is no caller to raise it to
-            pass
 
 
 def _read_note(row: int, env_id: int, info: Any, final_info: Any, *rest: Any) -> Note:

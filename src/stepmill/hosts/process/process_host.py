@@ -49,7 +49,6 @@ class ProcessHost(EnvsElsewhere, _native.ProcessHost):
     """
 
     backend = "process"
-    _is_built = False
 
     def __init__(
         self,
@@ -285,14 +284,6 @@ class ProcessHost(EnvsElsewhere, _native.ProcessHost):
                     for env_id, described in content[0] if kind == "closed" else ():
                         errors.append(Fault.in_call(env_id, "close", rebuild(described)))
         return errors
-
-    def __del__(self) -> None:
-        """Ends the workers when the engine is gone."""
-        try:  # when the interpreter ends, contextlib may be gone
-            if self._is_built:
-                self.close()
-        except Exception:  # there is no caller to raise it to
-            pass
 
 
 class _FailedCall:

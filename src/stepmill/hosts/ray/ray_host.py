@@ -49,7 +49,6 @@ class RayHost(EnvsElsewhere, _native.RemoteHost):
     backend = "ray"
     _actors: Actors | None = None
     _destination = ON_RAY
-    _is_built = False
     _rollouts = 0
 
     def __init__(
@@ -275,14 +274,6 @@ class RayHost(EnvsElsewhere, _native.RemoteHost):
         for error in errors:
             if isinstance(error, StepmillError):
                 raise error
-
-    def __del__(self) -> None:
-        """Ends the actors when the engine is gone."""
-        try:  # when the interpreter ends, contextlib may be gone
-            if self._is_built:
-                self.close()
-        except Exception:  # there is no caller to raise it to
-            pass
 
 
 class Pace:
