@@ -42,12 +42,7 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
-  Words copy(std::uint64_t first, std::uint64_t count) const {
-    Words out(count);
-    for (std::uint64_t i = 0; i < count; ++i) out[i] = get(words_[first + i]);
-    return out;
-  }
-  const Word& operator[](std::uint64_t index) const { return words_[index]; }
+  const Word* words() const { return words_; }
 
  private:
   void* base_ = nullptr;
@@ -60,23 +55,18 @@ constexpr std::uint64_t words_in = sizeof(T) / sizeof(Word);
 
 constexpr std::uint64_t kSerial = offsetof(PoolRecord, serial) / sizeof(Word);
 constexpr std::uint64_t kWorkers = offsetof(PoolRecord, num_workers) / sizeof(Word);
-constexpr std::uint64_t kCaller = offsetof(PoolRecord, caller) / sizeof(Word);
 
 // The record at a word of the file, if it is still that of the same pool when it has been copied.
 std::optional<PoolWords> read_pool(const Mapping& file, std::uint64_t first, std::uint64_t end) {
   if (end < words_in<PoolRecord> || first > end - words_in<PoolRecord>) return std::nullopt;
-  const std::uint64_t serial = file[first + kSerial].load(std::memory_order_acquire);
-  const std::uint64_t workers = get(file[first + kWorkers]);
+  const std::uint64_t serial = file.words()[first + kSerial].load(std::memory_order_acquire);
+  const std::uint64_t workers = get(file.words()[first + kWorkers]);
   const std::uint64_t after = first + words_in<PoolRecord>;
   if (serial == 0 || workers > (end - after) / words_in<WorkerRecord>) return std::nullopt;
-  PoolWords out;
-  out.pool = file.copy(first, kCaller);
-  out.caller = file.copy(first + kCaller, words_in<WorkerRecord>);
-  for (std::uint64_t w = 0; w < workers; ++w)
-    out.workers.push_back(file.copy(after + w * words_in<WorkerRecord>, words_in<WorkerRecord>));
+  PoolWords out(file.words() + first, workers);
   out.pool[kWorkers] = workers;  // the number that was checked
   std::atomic_thread_fence(std::memory_order_acquire);
-  return get(file[first + kSerial]) == serial ? std::optional(std::move(out)) : std::nullopt;
+  return get(file.words()[first + kSerial]) == serial ? std::optional(std::move(out)) : std::nullopt;
 }
 
 }  // namespace
@@ -86,9 +76,9 @@ SeenPools read_pools(int descriptor) {
   SeenPools out;
   {
     const Mapping file(descriptor, 0, sizeof(FileHeader));
-    if (file[word(offsetof(FileHeader, magic))].load(std::memory_order_acquire) != kMagic)
+    if (file.words()[word(offsetof(FileHeader, magic))].load(std::memory_order_acquire) != kMagic)
       throw UnreadableCounters("what it shows is not memory of stepmill");
-    out.header = file.copy(0, word(offsetof(FileHeader, places)));
+    out.header = copy_of(file.words(), word(offsetof(FileHeader, places)));
   }
   if (out.header[word(offsetof(FileHeader, layout))] != kLayout)
     throw UnreadableCounters("it runs another version of stepmill than this command, and shows other counters");
@@ -97,7 +87,7 @@ SeenPools read_pools(int descriptor) {
   const Mapping file(descriptor, 0, bytes);
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < kMostPools; ++i) {
-    const std::uint64_t place = file[word(offsetof(FileHeader, places)) + i].load(std::memory_order_acquire);
+    const std::uint64_t place = file.words()[word(offsetof(FileHeader, places)) + i].load(std::memory_order_acquire);
     if (place < sizeof(FileHeader) || place % alignof(PoolRecord) != 0) continue;  // none, or none yet
     auto pool = read_pool(file, place / sizeof(Word), bytes / sizeof(Word));
     if (!pool) continue;
@@ -111,7 +101,8 @@ SeenPools read_pools(int descriptor) {
 
 Words read_words(int descriptor, std::uint64_t offset, std::uint64_t count) {
   if (count > kMostRead / sizeof(Word)) throw UnreadableCounters("what it shows is cut off or broken");
-  return Mapping(descriptor, offset, count * sizeof(Word)).copy(0, count);
+  const Mapping part(descriptor, offset, count * sizeof(Word));
+  return copy_of(part.words(), count);
 }
 
 }  // namespace stepmill

@@ -14,8 +14,8 @@
 namespace stepmill {
 
 // Why a file cannot be read. The text fits after "process 123: ".
-struct UnreadableCounters : std::runtime_error {
-  using runtime_error::runtime_error;
+struct UnreadableCounters : std::invalid_argument {
+  using invalid_argument::invalid_argument;
 };
 
 struct SeenPools {

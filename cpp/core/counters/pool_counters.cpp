@@ -64,17 +64,8 @@ void PoolCounters::withdraw() {
 }
 
 PoolWords PoolCounters::copy() const {
-  const auto words_of = [](const auto& record, std::size_t bytes) {
-    Words out;
-    const auto* const words = reinterpret_cast<const Word*>(&record);
-    for (std::size_t i = 0; i < bytes / sizeof(Word); ++i) out.push_back(get(words[i]));
-    return out;
-  };
   const std::lock_guard lock(mutex_);
-  PoolWords out{words_of(*pool_, offsetof(PoolRecord, caller)), words_of(pool_->caller, sizeof(WorkerRecord)), {}};
-  for (std::uint64_t w = 0; w < get(pool_->num_workers); ++w)
-    out.workers.push_back(words_of(pool_->workers()[w], sizeof(WorkerRecord)));
-  return out;
+  return PoolWords(reinterpret_cast<const Word*>(pool_), get(pool_->num_workers));
 }
 
 void add_slow_step(WorkerRecord& worker, std::int32_t env, std::uint64_t ns, std::uint64_t at_ns) {

@@ -121,9 +121,21 @@ inline constexpr std::array kWorkerWords{STEPMILL_WORKER_WORDS(STEPMILL_ONE_NAME
 
 // Copies of them.
 using Words = std::vector<std::uint64_t>;
+inline Words copy_of(const Word* from, std::size_t count) {
+  Words out(count);
+  for (std::size_t i = 0; i < count; ++i) out[i] = get(from[i]);
+  return out;
+}
 struct PoolWords {
   Words pool, caller;
   std::vector<Words> workers;
+
+  PoolWords(const Word* record, std::uint64_t num_workers) {
+    constexpr std::size_t kCaller = offsetof(PoolRecord, caller) / sizeof(Word), kWorker = sizeof(WorkerRecord) / sizeof(Word);
+    pool = copy_of(record, kCaller);
+    caller = copy_of(record + kCaller, kWorker);
+    for (std::uint64_t w = 1; w <= num_workers; ++w) workers.push_back(copy_of(record + kCaller + w * kWorker, kWorker));
+  }
 };
 
 inline constexpr std::size_t kMostPools = sizeof(FileHeader::places) / sizeof(Word);
