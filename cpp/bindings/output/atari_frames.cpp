@@ -18,10 +18,6 @@ nb::object zeroed(std::initializer_list<int> shape) {
   return owned(PyArray_ZEROS(static_cast<int>(shape.size()), extents, NPY_UINT8, 0));
 }
 
-std::uint8_t* bytes_in(const nb::object& array) {
-  return static_cast<std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
-}
-
 // The arrays are made here, so their shapes are right and their memory stays where it is.
 class AtariFrames {
  public:
@@ -29,7 +25,7 @@ class AtariFrames {
       : screen(zeroed({s.height, s.width})),
         pictures(s.channels == 1 ? zeroed({2, s.height, s.width}) : zeroed({2, s.height, s.width, s.channels})),
         stack(zeroed({s.stack * s.channels, s.new_height, s.new_width})),
-        frames(s, {bytes_in(screen), bytes_in(pictures), bytes_in(stack)}, fused) {}
+        frames(s, {data_of<std::uint8_t>(screen), data_of<std::uint8_t>(pictures), data_of<std::uint8_t>(stack)}, fused) {}
 
   nb::object screen, pictures, stack;
   Frames frames;
@@ -54,17 +50,9 @@ void register_atari_frames(nb::module_& m) {
       .def_ro("stack", &AtariFrames::stack)
       .def("translate", [](AtariFrames& self, int picture) { return self.frames.translate(picture); }, "picture"_a)
       .def("learn", [](AtariFrames& self, int picture) { self.frames.learn(picture); }, "picture"_a)
-      .def("maximum", [](AtariFrames& self) { self.frames.maximum(); })
-      .def("shift", [](AtariFrames& self) { self.frames.shift(); })
-      .def("resize", [](AtariFrames& self) { self.frames.resize(); })
-      .def("repeat", [](AtariFrames& self) { self.frames.repeat(); })
-      .def("push",
-           [](AtariFrames& self, bool of_both) {
-             if (of_both) self.frames.maximum();
-             self.frames.shift();
-             self.frames.resize();
-           },
-           "of_both"_a);
+      .def("shift", [](AtariFrames& self, bool of_both) { self.frames.shift(of_both); }, "of_both"_a)
+      .def("push", [](AtariFrames& self, bool of_both) { self.frames.push(of_both); }, "of_both"_a)
+      .def("repeat", [](AtariFrames& self) { self.frames.repeat(); });
   m.def("area_resize_fits", &AreaResize::fits, "height"_a, "width"_a, "new_height"_a, "new_width"_a,
         "Whether our area resize computes this size as OpenCV does.");
 }

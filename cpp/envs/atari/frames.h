@@ -69,7 +69,7 @@ class GreyTable {
   std::uint16_t entry_[256];
 };
 
-struct FrameSizes {
+struct FrameSizes {   // all >= 1
   int height, width;  // of the screen
   int channels;       // of a picture: 1 for grey, 3 for red, green, blue
   int new_height, new_width;
@@ -91,7 +91,7 @@ struct FrameMemory {
 class Frames {
  public:
   Frames(const FrameSizes& sizes, const FrameMemory& memory, bool fused)
-      : sizes_(checked(sizes)),
+      : sizes_(sizes),
         memory_(memory),
         fused_(fused),
         resize_(sizes.height, sizes.width, sizes.channels, sizes.new_height, sizes.new_width) {}
@@ -104,22 +104,18 @@ class Frames {
   // Takes the greys of the screen from a picture of it, which the emulator has drawn.
   void learn(int picture) { greys_.learn(memory_.screen, picture_at(picture), sizes_.screen_bytes()); }
 
-  // The maximum of both pictures becomes the newest one.
-  void maximum() {
-    std::uint8_t* __restrict newest = memory_.pictures;
-    const std::uint8_t* __restrict before = memory_.pictures + sizes_.picture_bytes();
-    const std::size_t bytes = sizes_.picture_bytes();
-    for (std::size_t i = 0; i < bytes; ++i) newest[i] = std::max(newest[i], before[i]);
-  }
-
-  // Drops the oldest frame of the stack: the place of the newest is free.
-  void shift() {
+  // Drops the oldest frame of the stack: the place of the newest is free. `of_both`: for the maximum of both pictures.
+  void shift(bool of_both) {
+    if (of_both) maximum();
     const std::size_t bytes = sizes_.frame_bytes();
     std::memmove(memory_.stack, memory_.stack + bytes, bytes * static_cast<std::size_t>(sizes_.stack - 1));
   }
 
-  // The newest picture, made smaller, becomes the newest frame of the stack.
-  void resize() { resize_(fused_, memory_.pictures, newest_frame()); }
+  // The newest picture, or the maximum of both, made smaller, becomes the newest frame of the stack.
+  void push(bool of_both) {
+    shift(of_both);
+    resize_(fused_, memory_.pictures, newest_frame());
+  }
 
   // All frames become the newest.
   void repeat() {
@@ -129,10 +125,12 @@ class Frames {
   }
 
  private:
-  static const FrameSizes& checked(const FrameSizes& s) {
-    if (std::min({s.height, s.width, s.new_height, s.new_width, s.stack}) < 1 || (s.channels != 1 && s.channels != 3))
-      throw std::invalid_argument("frames: expected sizes >= 1, and 1 or 3 channels");
-    return s;
+  // The maximum of both pictures becomes the newest one.
+  void maximum() {
+    std::uint8_t* __restrict newest = memory_.pictures;
+    const std::uint8_t* __restrict before = memory_.pictures + sizes_.picture_bytes();
+    const std::size_t bytes = sizes_.picture_bytes();
+    for (std::size_t i = 0; i < bytes; ++i) newest[i] = std::max(newest[i], before[i]);
   }
 
   std::uint8_t* picture_at(int picture) const {

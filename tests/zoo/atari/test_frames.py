@@ -36,7 +36,7 @@ def smaller(picture: np.ndarray, height: int, width: int, fused: bool) -> np.nda
     channels = 1 if picture.ndim == 2 else 3
     native = _native.AtariFrames(*picture.shape[:2], channels, height, width, 1, fused)
     native.pictures[0] = picture
-    native.resize()
+    native.push(False)
     return native.stack[0] if channels == 1 else native.stack.transpose(1, 2, 0)
 
 

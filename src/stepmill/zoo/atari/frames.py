@@ -63,7 +63,7 @@ def _is_equal(fused: bool, channels: int, size: tuple[int, int], new_size: tuple
 
 def _made_smaller(frames: _native.AtariFrames, picture: np.ndarray) -> np.ndarray:
     frames.pictures[0] = picture
-    frames.resize()
+    frames.push(False)
     return frames.stack
 
 
@@ -116,7 +116,5 @@ class Frames:
         self._native.repeat()
 
     def _push_by_opencv(self, of_both: bool) -> None:
-        if of_both:
-            self._native.maximum()
-        self._native.shift()
+        self._native.shift(of_both)
         self._newest[...] = _planes(self._cv2.resize(self._pictures[0], self._size, interpolation=self._how))
