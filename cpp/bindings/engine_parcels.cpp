@@ -37,14 +37,14 @@ void ParcelServer::refuse_in_flight(std::span<const std::int32_t> envs) const {
 std::int32_t ParcelServer::start(nb::handle order) {
   const Contents contents(order);
   const Parcel parcel(contents.bytes(), pool().num_envs());
-  const OrderRows rows(pool().spec(), pool().table());
+  const EnvRows rows(pool().table(), pool().spec());
   const std::vector<std::int32_t> envs = rows.envs(parcel.rows(), pool().num_envs());
   if (envs.empty()) return parcel.spare();
   refuse_in_flight(envs);
   engine_.host_.settle(envs);
   pool().make_room(static_cast<std::int32_t>(envs.size()), false);
   for (const Enclosure& mail : parcel.enclosures()) pass_on(mail);
-  rows.unpack(parcel.rows(), pool().num_envs());
+  rows.unpack(parcel.rows(), envs);
   engine_.start(envs, false, false);
   return parcel.spare();
 }
@@ -83,10 +83,10 @@ nb::object ParcelServer::answer() {
     packed_faults.push_back(packed(fault));
     enclosures.push_back({fault.env, Enclosure::kFault, packed_faults.back()});
   }
-  const AnswerRows rows(pool().spec(), pool().options().table);
+  const AnswerRows rows(pool().spec(), pool().options().table, pool().table());
   const std::size_t row_bytes = rows.bytes(batch.rows);
   return bytes_with(Parcel::bytes(row_bytes, enclosures), [&](std::span<std::byte> to) {
-    rows.pack(batch, pool().table(), Parcel::pack(to, row_bytes, enclosures));
+    rows.pack(batch, Parcel::pack(to, row_bytes, enclosures));
   });
 }
 
@@ -94,11 +94,11 @@ nb::object ParcelServer::answer() {
 
 void ParcelServer::take_states(nb::handle states) {
   const Engine::Use use(engine_);
-  const StateRows rows(pool().table());
+  const EnvRows rows(pool().table());
   const std::vector<std::int32_t> envs = rows.envs(bytes_of(states), pool().num_envs());
   refuse_in_flight(envs);
   engine_.host_.settle(envs);
-  rows.unpack(bytes_of(states), pool().num_envs());
+  rows.unpack(bytes_of(states), envs);
 }
 
 nb::object ParcelServer::give_states(const std::vector<std::int32_t>& envs) {
@@ -107,7 +107,7 @@ nb::object ParcelServer::give_states(const std::vector<std::int32_t>& envs) {
     if (env < 0 || env >= pool().num_envs()) throw nb::index_error("there is no such env");
   refuse_in_flight(envs);
   engine_.host_.settle(envs);
-  const StateRows rows(pool().table());
+  const EnvRows rows(pool().table());
   return bytes_with(rows.bytes(envs.size()), [&](std::span<std::byte> to) { rows.pack(envs, 0, to); });
 }
 

@@ -65,7 +65,6 @@ class BatchLayout {
 
   static BatchHeader* header(std::byte* buffer) { return reinterpret_cast<BatchHeader*>(buffer); }
   void fill(Columns& columns, std::byte* buffer) const;
-  std::size_t env_id_at(std::int64_t row) const { return env_id_ + static_cast<std::size_t>(row) * sizeof(std::int32_t); }
   // Copies a row from a buffer of this layout to a buffer of another layout with the same spec and options.
   void copy_row(const std::byte* from, std::int64_t from_row, const BatchLayout& layout, std::byte* to,
                 std::int64_t to_row) const;

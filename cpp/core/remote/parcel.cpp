@@ -118,7 +118,7 @@ void EnvRows::add(void* column, std::size_t bytes) {
   env_bytes_ += bytes;
 }
 
-OrderRows::OrderRows(const EnvSpec& spec, const ActionTable& table) : EnvRows(table) {
+EnvRows::EnvRows(const ActionTable& table, const EnvSpec& spec) : EnvRows(table) {
   const auto players = static_cast<std::size_t>(spec.max_num_players);
   int index = 0;
   for (const Leaf& leaf : spec.action)
@@ -162,46 +162,29 @@ sm_env_state EnvRows::state(std::span<const std::byte> rows, std::size_t i) cons
   return read_at<sm_env_state>(rows, bytes(i) + sizeof(std::int32_t));
 }
 
-std::vector<std::int32_t> EnvRows::unpack(std::span<const std::byte> rows, std::int32_t num_envs,
-                                            std::int32_t first) const {
-  std::vector<std::int32_t> out = envs(rows, num_envs);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] += first;
+void EnvRows::unpack(std::span<const std::byte> rows, std::span<const std::int32_t> envs, std::int32_t first) const {
+  for (std::size_t i = 0; i < envs.size(); ++i) {
     const std::byte* at = rows.data() + bytes(i) + sizeof(std::int32_t);
     for (const Column& column : columns_) {
-      std::memcpy(column.data + static_cast<std::size_t>(out[i]) * column.bytes, at, column.bytes);
+      std::memcpy(column.data + static_cast<std::size_t>(first + envs[i]) * column.bytes, at, column.bytes);
       at += column.bytes;
     }
   }
-  return out;
 }
 
 // ---- answers -----------------------------------------------------------------------------------
 
-std::size_t AnswerRows::head_bytes(std::int32_t rows) {
-  const std::size_t head =
-      sizeof(std::int64_t) + static_cast<std::size_t>(rows) * (sizeof(sm_env_state) + sizeof(sm_reset_request));
-  return align_up(head, 16);
-}
-
-void AnswerRows::pack(const Batch& batch, const ActionTable& table, std::span<std::byte> to) const {
-  const std::int64_t rows = batch.rows;
-  std::memcpy(to.data(), &rows, sizeof(rows));
-  std::byte* at = to.data() + sizeof(rows);
-  for (std::int64_t row = 0; row < rows; ++row, at += sizeof(sm_env_state))
-    std::memcpy(at, &table.state(batch.env_id[row]), sizeof(sm_env_state));
-  for (std::int64_t row = 0; row < rows; ++row, at += sizeof(sm_reset_request))
-    std::memcpy(at, &table.reset_request(batch.env_id[row]), sizeof(sm_reset_request));
+void AnswerRows::pack(const Batch& batch, std::span<std::byte> to) const {
+  const auto n = static_cast<std::size_t>(batch.rows);
+  states_.pack({batch.env_id, n}, 0, to);
   const BatchLayout small = layout(batch.rows);
-  std::byte* const rows_at = to.data() + head_bytes(batch.rows);
+  std::byte* const rows_at = to.data() + states_bytes(batch.rows);
   std::memset(rows_at, 0, kCacheLine);  // the header of a buffer, which means nothing here
   const auto* from = reinterpret_cast<const std::byte*>(batch.buffer->header);
-  for (std::int64_t row = 0; row < rows; ++row) batch.store->layout().copy_row(from, row, small, rows_at, row);
+  for (std::int64_t row = 0; row < batch.rows; ++row) batch.store->layout().copy_row(from, row, small, rows_at, row);
   // What the batch has checked, and its buffer may not have any more.
   Columns columns;
   small.fill(columns, rows_at);
-  const auto n = static_cast<std::size_t>(rows);
-  std::memcpy(columns.c.env_id, batch.env_id, n * sizeof(std::int32_t));
   std::memcpy(columns.c.terminated, batch.terminated, n);
   std::memcpy(columns.c.truncated, batch.truncated, n);
   std::memcpy(columns.c.ended, batch.ended, n);
@@ -209,32 +192,12 @@ void AnswerRows::pack(const Batch& batch, const ActionTable& table, std::span<st
     std::memcpy(columns.c.players, batch.players, n * static_cast<std::size_t>(spec_.max_num_players));
 }
 
-AnswerRows::Reader::Reader(const AnswerRows& kind, std::span<const std::byte> bytes)
-    : bytes_(bytes), rows_(0), layout_(kind.layout(0)), batch_at_(0) {
-  const std::int64_t rows = read_count(bytes);
-  if (rows < 0 || rows > kind.options_.num_envs || bytes.size() != kind.bytes(static_cast<std::int32_t>(rows)))
-    throw BrokenParcel("an answer of " + std::to_string(bytes.size()) + " bytes with " + std::to_string(rows) + " rows");
-  rows_ = static_cast<std::int32_t>(rows);
-  layout_ = kind.layout(rows_);
-  batch_at_ = head_bytes(rows_);
-}
-
-std::int32_t AnswerRows::Reader::env(std::int32_t row) const {
-  return read_at<std::int32_t>(bytes_, batch_at_ + layout_.env_id_at(row));
-}
-
-sm_env_state AnswerRows::Reader::state(std::int32_t row) const {
-  return read_at<sm_env_state>(bytes_, sizeof(std::int64_t) + static_cast<std::size_t>(row) * sizeof(sm_env_state));
-}
-
-sm_reset_request AnswerRows::Reader::reset_request(std::int32_t row) const {
-  const std::size_t first = sizeof(std::int64_t) + static_cast<std::size_t>(rows_) * sizeof(sm_env_state);
-  return read_at<sm_reset_request>(bytes_, first + static_cast<std::size_t>(row) * sizeof(sm_reset_request));
-}
-
-void AnswerRows::Reader::copy_row(std::int32_t row, const BatchLayout& layout, std::byte* to,
-                                    std::int64_t to_row) const {
-  layout_.copy_row(bytes_.data() + batch_at_, row, layout, to, to_row);
+AnswerRows::Parts AnswerRows::split(std::span<const std::byte> rows) const {
+  const std::int64_t count = read_count(rows);
+  if (count < 0 || count > options_.num_envs || rows.size() != bytes(static_cast<std::int32_t>(count)))
+    throw BrokenParcel("an answer of " + std::to_string(rows.size()) + " bytes with " + std::to_string(count) + " rows");
+  const auto n = static_cast<std::int32_t>(count);
+  return {rows.first(states_.bytes(static_cast<std::size_t>(n))), rows.data() + states_bytes(n), layout(n)};
 }
 
 }  // namespace stepmill

@@ -64,84 +64,64 @@ Fault read_fault(const Enclosure& enclosure);
 
 // ---- rows of orders, and states ----------------------------------------------------------------
 
-// Columns of the action table, for some envs. Ids in it count from `first`, the first env that the other end has.
+// Columns of the action table, for some envs: their states and, in orders, what they are told to do. Without their last
+// observations, which each kind of pool keeps in its own way. Ids count from `first`, the first env that the other end has.
 class EnvRows {
  public:
+  explicit EnvRows(const ActionTable& table);         // states
+  EnvRows(const ActionTable& table, const EnvSpec&);  // orders
+
   std::size_t bytes(std::size_t envs) const { return sizeof(std::int64_t) + envs * env_bytes_; }
   void pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const;
-  // The envs of the rows. Throws BrokenParcel if these cannot be rows of `num_envs` envs.
+
+  // The envs of rows that have arrived. Throws BrokenParcel if these cannot be rows of `num_envs` envs.
   std::vector<std::int32_t> envs(std::span<const std::byte> rows, std::int32_t num_envs) const;
   // The state of the i-th of these.
   sm_env_state state(std::span<const std::byte> rows, std::size_t i) const;
-  // Writes the rows into the table, and returns their envs. `first`: where those of the other end begin here. Throws like
-  // `envs`, and then has changed nothing.
-  std::vector<std::int32_t> unpack(std::span<const std::byte> rows, std::int32_t num_envs, std::int32_t first = 0) const;
-
- protected:
-  explicit EnvRows(const ActionTable& table);
-  // A column of the table that goes along, with its bytes per env.
-  void add(void* column, std::size_t bytes);
+  // Writes these rows into the table. `first`: where the envs of the other end begin here.
+  void unpack(std::span<const std::byte> rows, std::span<const std::int32_t> envs, std::int32_t first = 0) const;
 
  private:
+  // A column of the table, with its bytes per env.
   struct Column {
     std::byte* data;
     std::size_t bytes;
   };
+  void add(void* column, std::size_t bytes);
+
   std::vector<Column> columns_;
   std::size_t env_bytes_ = sizeof(std::int32_t);
 };
 
-// What envs are told to do.
-class OrderRows : public EnvRows {
- public:
-  OrderRows(const EnvSpec& spec, const ActionTable& table);
-};
-
-// What there is to know of idle envs. Without their last observations, which each kind of pool keeps in its own way.
-class StateRows : public EnvRows {
- public:
-  explicit StateRows(const ActionTable& table) : EnvRows(table) {}
-};
-
 // ---- rows of answers ---------------------------------------------------------------------------
 
-// Rows of a batch, with the state of their envs and what their next reset is given.
+// The states of some envs, and behind them their rows of a batch, in the layout of one that has no others.
 class AnswerRows {
  public:
-  AnswerRows(const EnvSpec& spec, const TableOptions& options) : spec_(spec), options_(options) {}
+  AnswerRows(const EnvSpec& spec, const TableOptions& options, const ActionTable& table)
+      : spec_(spec), options_(options), states_(table) {}
 
-  std::size_t bytes(std::int32_t rows) const { return head_bytes(rows) + layout(rows).bytes(); }
-  void pack(const Batch& batch, const ActionTable& table, std::span<std::byte> to) const;
+  std::size_t bytes(std::int32_t rows) const { return states_bytes(rows) + layout(rows).bytes(); }
+  void pack(const Batch& batch, std::span<std::byte> to) const;
 
-  // Rows that have arrived. It refers to the bytes.
-  class Reader {
-   public:
-    // Throws BrokenParcel unless there are as many bytes as these rows take.
-    Reader(const AnswerRows& kind, std::span<const std::byte> bytes);
-
-    std::int32_t rows() const { return rows_; }
-    // Counted from the first env of the other end; anything, if that is broken.
-    std::int32_t env(std::int32_t row) const;
-    sm_env_state state(std::int32_t row) const;
-    sm_reset_request reset_request(std::int32_t row) const;
-    // Copies the row into a buffer of a pool of the same kind.
-    void copy_row(std::int32_t row, const BatchLayout& layout, std::byte* to, std::int64_t to_row) const;
-
-   private:
-    std::span<const std::byte> bytes_;
-    std::int32_t rows_;
-    BatchLayout layout_;
-    std::size_t batch_at_;
+  // Rows that have arrived. They refer to the bytes.
+  struct Parts {
+    std::span<const std::byte> states;
+    const std::byte* batch;
+    BatchLayout layout;
   };
+  // Throws BrokenParcel unless there are as many bytes as these rows take.
+  Parts split(std::span<const std::byte> rows) const;
 
  private:
-  static std::size_t head_bytes(std::int32_t rows);
+  std::size_t states_bytes(std::int32_t rows) const { return align_up(states_.bytes(static_cast<std::size_t>(rows)), 16); }
   BatchLayout layout(std::int32_t rows) const {
     return BatchLayout(spec_, rows, options_.autoreset == SM_SAME_STEP, options_.reward_is_float32);
   }
 
   const EnvSpec& spec_;
   const TableOptions options_;
+  const EnvRows states_;
 };
 
 }  // namespace stepmill

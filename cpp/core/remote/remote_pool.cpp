@@ -13,8 +13,8 @@ namespace stepmill {
 RemotePool::RemotePool(EnvSpec spec, const PoolOptions& options, std::vector<std::int32_t> first_envs,
                        std::vector<std::uint64_t> seeds)
     : Pool(std::move(spec), options, BatchRing::places_for(options.table.num_envs, options.batch_size), 0),
-      orders_(spec_, table_),
-      answers_(spec_, options.table),
+      orders_(table_, spec_),
+      answers_(spec_, options.table, table_),
       states_(table_),
       first_(std::move(first_envs)),
       ring_(arena_->at(arena_->grow(BatchRing::bytes(num_envs(), options.batch_size), kCacheLine)), num_envs(),
@@ -84,17 +84,7 @@ std::vector<std::byte> RemotePool::lend(int group, std::span<const std::int32_t>
   return parcel;
 }
 
-void RemotePool::take_back(int group, std::span<const std::byte> states) {
-  const std::int32_t first = first_[static_cast<std::size_t>(group)], end = first_[static_cast<std::size_t>(group) + 1];
-  const std::vector<std::int32_t> envs = states_.envs(states, end - first);
-  for (std::size_t i = 0; i < envs.size(); ++i)
-    if (place_[static_cast<std::size_t>(first + envs[i])] != Place::kLent || states_.state(states, i).phase > SM_ENDED)
-      throw BrokenParcel("the state of env " + std::to_string(first + envs[i]) + ", which was not lent");
-  for (const std::int32_t env : states_.unpack(states, end - first, first)) {
-    table_.state(env).command = SM_STEP;
-    place_[static_cast<std::size_t>(env)] = Place::kIdle;
-  }
-}
+void RemotePool::take_back(int group, std::span<const std::byte> states) { take_states(group, states, Place::kLent); }
 
 void RemotePool::keep_last(std::span<const std::int32_t> envs, int leaf, std::span<const std::byte> rows) const {
   const sm_shared& shared = table_.shared();
@@ -111,34 +101,37 @@ void RemotePool::keep_last(std::span<const std::int32_t> envs, int leaf, std::sp
 
 // ---- answers -----------------------------------------------------------------------------------
 
-std::int32_t RemotePool::unpack(int group, std::span<const std::byte> rows) {
-  const AnswerRows::Reader answer(answers_, rows);
+// The states of envs that come from there, in the table: they are idle again. Throws BrokenParcel, like `unpack`.
+std::vector<std::int32_t> RemotePool::take_states(int group, std::span<const std::byte> states, Place from) {
   const std::int32_t first = first_[static_cast<std::size_t>(group)], end = first_[static_cast<std::size_t>(group) + 1];
-  std::vector<std::int32_t> envs;
-  std::vector<bool> seen(static_cast<std::size_t>(end - first));
-  for (std::int32_t row = 0; row < answer.rows(); ++row) {
-    const std::int32_t there = answer.env(row);
-    const bool known = there >= 0 && there < end - first && is_away(first + there);
-    if (!known || seen[static_cast<std::size_t>(there)] || answer.state(row).phase > SM_ENDED)
-      throw BrokenParcel("a row of env " + std::to_string(std::int64_t{first} + there) + ", which was not asked for one");
-    seen[static_cast<std::size_t>(there)] = true;
-    envs.push_back(first + there);
-  }
-  for (std::int32_t i = 0; i < answer.rows(); ++i) {
-    const std::int32_t env = envs[static_cast<std::size_t>(i)];
-    table_.state(env) = answer.state(i);
+  std::vector<std::int32_t> envs = states_.envs(states, end - first);
+  for (std::size_t i = 0; i < envs.size(); ++i)
+    if (place_[static_cast<std::size_t>(first + envs[i])] != from || states_.state(states, i).phase > SM_ENDED)
+      throw BrokenParcel("the state of env " + std::to_string(first + envs[i]) + ", which was not asked for");
+  states_.unpack(states, envs, first);
+  for (std::int32_t& env : envs) {
+    env += first;
     table_.state(env).command = SM_STEP;
-    table_.reset_request(env) = answer.reset_request(i);
     place_[static_cast<std::size_t>(env)] = Place::kIdle;
-    away_count_[static_cast<std::size_t>(group)] -= 1;
+  }
+  return envs;
+}
+
+std::int32_t RemotePool::unpack(int group, std::span<const std::byte> rows) {
+  const AnswerRows::Parts answer = answers_.split(rows);
+  const std::vector<std::int32_t> envs = take_states(group, answer.states, Place::kAway);
+  const auto count = static_cast<std::int32_t>(envs.size());
+  away_count_[static_cast<std::size_t>(group)] -= count;
+  for (std::int32_t i = 0; i < count; ++i) {
+    const std::int32_t env = envs[static_cast<std::size_t>(i)];
     const Row row = take_row(env);
-    answer.copy_row(i, row.layout, arena_->at(row.buffer.offset), row.number);
+    answer.layout.copy_row(answer.batch, i, row.layout, arena_->at(row.buffer.offset), row.number);
     row.buffer.columns.c.env_id[row.number] = env;
     mend_flags(row);
     keep_last(env, row);
     finish_row(env, row);
   }
-  return answer.rows();
+  return count;
 }
 
 // The place of an env's row: assigned when its action was sent, or the next slot.

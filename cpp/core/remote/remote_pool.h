@@ -83,6 +83,7 @@ class RemotePool final : public Pool {
     const BatchLayout& layout;
     std::int64_t number;
   };
+  std::vector<std::int32_t> take_states(int group, std::span<const std::byte> states, Place from);
   Row take_row(std::int32_t env);
   void finish_row(std::int32_t env, const Row& row);
   void mend_flags(const Row& row) const;
@@ -92,9 +93,9 @@ class RemotePool final : public Pool {
   void keep_seed(std::int32_t env);
   void reseed(std::int32_t env);
 
-  const OrderRows orders_;
+  const EnvRows orders_;
   const AnswerRows answers_;
-  const StateRows states_;
+  const EnvRows states_;
   std::vector<std::int32_t> first_;  // of each group, and after the last one the number of envs
   BatchRing ring_;
 

@@ -23,13 +23,17 @@ class Place {
  public:
   Place(DriverOptions options, std::int32_t envs)
       : driver_(made(options, envs)),
-        orders_(pool().spec(), pool().table()),
+        orders_(pool().table(), pool().spec()),
         states_(pool().table()),
-        answers_(pool().spec(), pool().options().table) {
+        answers_(pool().spec(), pool().options().table, pool().table()) {
     for (std::int32_t env = 0; env < envs; ++env) pool().table().reset_request(env).has_seed = 0;  // orders bring them
   }
 
-  void take(std::span<const std::byte> order) { pool().send(orders_.unpack(order, pool().num_envs()), false, false); }
+  void take(std::span<const std::byte> order) {
+    const Ids envs = orders_.envs(order, pool().num_envs());
+    orders_.unpack(order, envs);
+    pool().send(envs, false, false);
+  }
   // An answer with so many rows or more.
   std::vector<std::byte> give(std::int32_t at_least, RemotePool& to, std::int32_t first) {
     const Batch batch = driver_.recv_some(at_least);
@@ -38,7 +42,7 @@ class Place {
       to.add_fault(fault);
     }
     std::vector<std::byte> answer(answers_.bytes(batch.rows));
-    answers_.pack(batch, pool().table(), answer);
+    answers_.pack(batch, answer);
     driver_.drop(batch);
     return answer;
   }
@@ -46,7 +50,8 @@ class Place {
 
   // Envs that are lent to it, which then does so many steps with each of them.
   Ids host(std::span<const std::byte> states, int steps) {
-    const Ids envs = states_.unpack(states, pool().num_envs());
+    const Ids envs = states_.envs(states, pool().num_envs());
+    states_.unpack(states, envs);
     for (int step = 0; step < steps; ++step) {
       for (const std::int32_t env : envs) reinterpret_cast<std::int64_t*>(pool().table().action(0))[env] = test::kGoOn;
       pool().send(envs, false, false);
@@ -68,8 +73,7 @@ class Place {
   }
 
   Driver driver_;
-  OrderRows orders_;
-  StateRows states_;
+  EnvRows orders_, states_;
   AnswerRows answers_;
 };
 
@@ -465,8 +469,7 @@ TEST(nothing_is_taken_from_an_answer_that_cannot_be_one) {
     std::memcpy(other.data(), &rows, sizeof(rows));
     CHECK(refused(other));
   }
-  const std::size_t at = good.size() - BatchLayout(test::obedient_spec(), 2, false, false).bytes() +
-                         BatchLayout(test::obedient_spec(), 2, false, false).env_id_at(0);
+  const std::size_t at = sizeof(std::int64_t);
   for (const std::int32_t id : {-1, 1, 2, 1 << 30}) {  // 1 is twice there
     std::vector<std::byte> other = good;
     std::memcpy(other.data() + at, &id, sizeof(id));
@@ -504,16 +507,17 @@ TEST(nothing_is_taken_from_an_order_that_cannot_be_one) {
   r.send({0, 1}, test::kGoOn);
   const std::vector<std::byte> good = r.pack(0, 2);
   ActionTable& table = r.place(0).pool().table();
-  const OrderRows orders(r.pool.spec(), table);
-  CHECK(is_refused([&] { orders.unpack({}, 4); }));
-  CHECK(is_refused([&] { orders.unpack(std::span(good).first(good.size() - 1), 4); }));
-  CHECK(is_refused([&] { orders.unpack(good, 1); }));  // more envs than there are
+  const EnvRows orders(table, r.pool.spec());
+  CHECK(is_refused([&] { orders.envs({}, 4); }));
+  CHECK(is_refused([&] { orders.envs(std::span(good).first(good.size() - 1), 4); }));
+  CHECK(is_refused([&] { orders.envs(good, 1); }));  // more envs than there are
   std::vector<std::byte> twice = good;
   const std::int32_t zero = 0;
   std::memcpy(twice.data() + orders.bytes(1), &zero, sizeof(zero));
-  CHECK(is_refused([&] { orders.unpack(twice, 4); }));
+  CHECK(is_refused([&] { orders.envs(twice, 4); }));
   CHECK(table.reset_request(0).has_seed == 0);
-  CHECK(orders.unpack(good, 4) == (Ids{0, 1}));
+  CHECK(orders.envs(good, 4) == (Ids{0, 1}));
+  orders.unpack(good, Ids{0, 1});
   CHECK(table.reset_request(0).has_seed == 1);
 }
 
