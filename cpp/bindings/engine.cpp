@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "bindings/output/faults.h"
 #include "bindings/python/values.h"
 #include "core/memory/cuda_page_lock.h"
 
@@ -47,19 +46,20 @@ void Engine::go_inside() {
                         "pool per thread");
 }
 
-Engine::Engine(Arguments a)
-    : host_object_(std::move(a.host)),
+Engine::Engine(nb::object host, nb::handle observation_tree, nb::handle action_tree, bool has_object_actions, int bounds,
+               const std::vector<std::uint64_t>& seeds)
+    : host_object_(std::move(host)),
       host_(nb::cast<Host&>(host_object_)),
-      has_object_actions_(a.has_object_actions),
+      has_object_actions_(has_object_actions),
       players_(pool().spec(), pool().num_envs()),
       counters_(pool().counters()) {
-  input_.emplace(pool(), players_, std::move(a.action_tree), a.bounds);
-  output_.emplace(pool(), players_, std::move(a.observation_tree));
+  input_.emplace(pool(), players_, TreeNode(action_tree), static_cast<Bounds>(bounds));
+  output_.emplace(pool(), players_, TreeNode(observation_tree));
   set(counters_->pool().made, read_ticks());
   for (std::int32_t env = 0; env < pool().num_envs(); ++env) {
     all_envs_.push_back(env);
     sm_reset_request& request = pool().table().reset_request(env);
-    request.seed = a.seeds[static_cast<std::size_t>(env)];
+    request.seed = seeds[static_cast<std::size_t>(env)];
     request.has_seed = 1;
   }
 }
@@ -82,43 +82,39 @@ bool Engine::wait_until_left(double most) const {
 
 // ---- send and recv -----------------------------------------------------------------------------
 
-// The envs of an action without ids: all, or those of the last batch.
-std::span<const std::int32_t> Engine::implied_envs() const {
-  return pool().is_async() ? last_ids_ : all_envs_;
-}
-
-nb::list Engine::in_flight_ids() const {
-  nb::list out;
+std::vector<std::int32_t> Engine::in_flight_ids() const {
+  std::vector<std::int32_t> out;
   for (std::int32_t env = 0; !host_.has_ended() && env < pool().num_envs(); ++env)
     if (pool().in_flight(env) ||
         (pending_ && std::find(last_ids_.begin(), last_ids_.end(), env) != last_ids_.end()))
-      out.append(env);
+      out.push_back(env);
   return out;
 }
 
-nb::list Engine::seeds(nb::handle env_ids) {
+std::vector<std::pair<std::uint64_t, bool>> Engine::seeds(const std::vector<std::int32_t>& envs) {
   const Use use(*this);
-  nb::list out;
-  for (nb::handle id : env_ids) {
-    const auto env = nb::cast<std::int32_t>(id);
+  std::vector<std::pair<std::uint64_t, bool>> out;
+  for (const std::int32_t env : envs) {
     const sm_reset_request& request = pool().table().reset_request(env);
     // The thread that steps an env clears `has_seed`, so we read it only while no thread does.
     const bool waits = !(host_.runs_beside_the_caller() && pool().in_flight(env)) && request.has_seed != 0;
-    out.append(nb::make_tuple(request.seed, waits));
+    out.emplace_back(request.seed, waits);
   }
   return out;
 }
 
 void Engine::send(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
-  start(read_action(action, env_id, objects), false, false);
+  start(read_action(action, env_id, objects, pool().is_async() ? last_ids_ : all_envs_), false, false);
 }
 
 nb::object Engine::recv(nb::handle timeout) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
   if (pending_) return complete(false);
-  require_something_in_flight();
+  if (pool().in_flight_count() == 0)
+    raise("NothingInFlightError",
+          "recv() with nothing in flight would wait forever: send() actions or async_reset() first");
   wait(seconds);
   return finish(false);
 }
@@ -167,7 +163,7 @@ bool Engine::wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_
 
 nb::object Engine::step(nb::handle action, nb::handle env_id) {
   const Use use(*this);
-  start(read_action(action, env_id, nb::none()), false, true);
+  start(read_action(action, env_id, nb::none(), pool().is_async() ? last_ids_ : all_envs_), false, true);
   if (pending_) return complete(false);  // a batch of other envs, in async mode: it was first
   wait(std::nullopt);
   return finish(false);
@@ -177,20 +173,15 @@ nb::object Engine::step_all(nb::handle action) {
   const Use use(*this);
   if (in_flight_count() != 0)
     raise("InFlightError", "envs are in flight: all of them can be stepped together only if none is");
-  const auto envs = read_action_of(all_envs_, action, nb::none(), nb::none());
-  start(envs, true, true);
+  start(read_action(action, nb::none(), nb::none(), all_envs_), true, true);
   wait(std::nullopt);
   return finish(false);
 }
 
-// Checks an action, gives it to its envs, and returns them. If anything is wrong, no env gets any of it.
-std::span<const std::int32_t> Engine::read_action(nb::handle action, nb::handle env_id, nb::handle objects) {
-  return read_action_of(implied_envs(), action, env_id, objects);
-}
-
-// `otherwise`: the envs if the user names none.
-std::span<const std::int32_t> Engine::read_action_of(std::span<const std::int32_t> otherwise, nb::handle action,
-                                                     nb::handle env_id, nb::handle objects) {
+// Checks an action, gives it to its envs, and returns them. If anything is wrong, no env gets any of it. `otherwise`: the
+// envs if the user names none.
+std::span<const std::int32_t> Engine::read_action(nb::handle action, nb::handle env_id, nb::handle objects,
+                                                  std::span<const std::int32_t> otherwise) {
   const auto envs = input_->read(action, env_id, otherwise);
   refuse_pending(envs);
   nb::object packed = nb::borrow(objects);
@@ -207,12 +198,6 @@ void Engine::start(std::span<const std::int32_t> envs, bool gather, bool recv_fo
   pool().send(envs, gather, recv_follows);
   set(counters_->pool().in_flight, static_cast<std::uint64_t>(pool().in_flight_count()));
   if (host_.wants_attention()) host_.attend();
-}
-
-void Engine::require_something_in_flight() const {
-  if (pool().in_flight_count() == 0)
-    raise("NothingInFlightError",
-          "recv() with nothing in flight would wait forever: send() actions or async_reset() first");
 }
 
 // Waits until the batch is ready. Ctrl-C raises and leaves everything in flight.
@@ -288,8 +273,7 @@ nb::object Engine::complete(bool as_reset) {
   const nb::object error = std::move(pending_->error);
   pending_.reset();
   if (error.is_none()) return result;
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  throw nb::python_error();
+  raise_again(error);
 }
 
 // Lets Python add what does not fit in arrays, and the view convert the result.

@@ -19,15 +19,10 @@ namespace stepmill {
 
 class Engine {
  public:
-  struct Arguments {
-    nanobind::object host;  // a Host, with the methods of stepmill/hosts/host.py
-    TreeNode observation_tree{nanobind::int_(0)}, action_tree{nanobind::int_(0)};
-    bool has_object_actions = false;  // whether parts of an action do not fit in arrays
-    Bounds bounds = Bounds::kPass;
-    std::vector<std::uint64_t> seeds;
-  };
-
-  explicit Engine(Arguments arguments);
+  // `host`: a Host, with the methods of stepmill/hosts/host.py. `has_object_actions`: parts of an action do not fit in
+  // arrays. `bounds`: one of `Bounds`.
+  Engine(nanobind::object host, nanobind::handle observation_tree, nanobind::handle action_tree, bool has_object_actions,
+         int bounds, const std::vector<std::uint64_t>& seeds);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -81,9 +76,9 @@ class Engine {
   void clear_references();
 
   // The envs whose results have not been received yet.
-  nanobind::list in_flight_ids() const;
+  std::vector<std::int32_t> in_flight_ids() const;
   // For each env, the last seed it was given, and whether the seed still waits for its next reset.
-  nanobind::list seeds(nanobind::handle env_ids);
+  std::vector<std::pair<std::uint64_t, bool>> seeds(const std::vector<std::int32_t>& envs);
 
  private:
   class Entry;
@@ -93,10 +88,8 @@ class Engine {
 
   Pool& pool() const { return host_.pool(); }
   void go_inside();
-  std::span<const std::int32_t> implied_envs() const;
-  std::span<const std::int32_t> read_action(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
-  std::span<const std::int32_t> read_action_of(std::span<const std::int32_t> otherwise, nanobind::handle action,
-                                               nanobind::handle env_id, nanobind::handle objects);
+  std::span<const std::int32_t> read_action(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects,
+                                            std::span<const std::int32_t> otherwise);
   ResetOrder read_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
                         nanobind::handle preparation);
   void read_seeds(nanobind::handle seeds, ResetOrder& order) const;
@@ -116,7 +109,6 @@ class Engine {
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::object take_notes(const Batch& batch);
   nanobind::object collect_extras(const Batch& batch);
-  void require_something_in_flight() const;
   void drain();
   sm_reset_request read_options(nanobind::handle options) const;
 

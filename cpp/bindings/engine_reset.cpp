@@ -43,7 +43,7 @@ sm_reset_request Engine::read_options(nb::handle options) const {
 
 ResetOrder Engine::read_reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle preparation) {
   ResetOrder order;
-  order.envs = env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_ids(env_id);
+  order.envs = env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_envs(env_id);
   const auto add_options = [&](nb::handle one) {
     order.numbers.push_back(host_.table() ? read_options(one) : sm_reset_request{});
     order.objects.push_back(host_.table() ? nb::none() : host_object_.attr("pack_options")(one, preparation));

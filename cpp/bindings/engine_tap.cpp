@@ -23,15 +23,6 @@ namespace {
 
 nb::object bytes_from(const Words& words) { return to_bytes(std::as_bytes(std::span(words))); }
 
-template <class F>
-auto or_value_error(F read) {
-  try {
-    return read();
-  } catch (const UnreadableCounters& error) {
-    throw nb::value_error(error.what());
-  }
-}
-
 nb::object bytes_from(const PoolWords& words) {
   nb::list workers;
   for (const Words& worker : words.workers) workers.append(bytes_from(worker));
@@ -39,7 +30,7 @@ nb::object bytes_from(const PoolWords& words) {
 }
 
 nb::object pools_of(int descriptor) {
-  const SeenPools seen = or_value_error([&] { return read_pools(descriptor); });
+  const SeenPools seen = read_pools(descriptor);
   nb::list pools;
   for (const PoolWords& pool : seen.pools) pools.append(bytes_from(pool));
   return nb::make_tuple(bytes_from(seen.header), pools);
@@ -148,7 +139,7 @@ void register_tap(nb::module_& m) {
   m.def("read_pools", &pools_of, "descriptor"_a,
         "The header and the pools of a counter file: (words, [(pool, caller, [worker, ...]), ...]), words as bytes.");
   m.def("read_words", [](int descriptor, std::uint64_t offset, std::uint64_t count) {
-    return bytes_from(or_value_error([&] { return read_words(descriptor, offset, count); }));
+    return bytes_from(read_words(descriptor, offset, count));
   }, "descriptor"_a, "offset"_a, "count"_a, "A part of memory that another process shares with us, as bytes.");
   m.def("read_ticks", &read_ticks, "The clock of the counters.");
   m.def("ticks_per_second", &ticks_per_second);

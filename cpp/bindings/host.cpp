@@ -13,10 +13,6 @@ void look_for_signals() {
   end_thread_at_exit();
 }
 
-void Host::give_objects(std::int32_t, nb::handle) {
-  raise("ActionError", "native envs take arrays only");  // their spaces have no other parts
-}
-
 void Host::work(std::chrono::nanoseconds most) {
   const nb::gil_scoped_release release;
   const auto end = Clock::now() + most;
@@ -37,18 +33,10 @@ bool Host::wait_stopped(double most) {
   return pool_->stopped();
 }
 
-void Host::close() {
-  if (forked()) (void)pool_.release();  // leaked: it goes with this process
-  if (!has_ended()) stop(true);
-}
-
-void Host::close_at_last() {
-  if (forked()) (void)pool_.release();
-  if (!has_ended()) stop(false);
-}
-
 // Ends the threads or processes, each after its present step.
 void Host::stop(bool interruptible) {
+  if (forked()) (void)pool_.release();  // leaked: it goes with this process
+  if (has_ended()) return;
   kill();  // `wait_stopped` was for those that should end by themselves
   pool_->ask_to_stop();
   const auto longest = longest_wait();

@@ -65,7 +65,7 @@ class Host {
   // Waits until the envs have finished everything that is not an action.
   virtual void settle(std::span<const std::int32_t>) {}
   // Passes on the parts of an env's next action that do not fit in arrays.
-  virtual void give_objects(std::int32_t env, nanobind::handle objects);
+  virtual void give_objects(std::int32_t, nanobind::handle) {}
   // Passes on the options of a reset: for all its envs or, if it throws, for none.
   virtual void give_options(const ResetOrder&) {}
 
@@ -108,14 +108,14 @@ class Host {
   bool wait_stopped(double most);
   // Ends what has not ended yet, and frees everything except what batches hold. Ctrl-C interrupts it; another call
   // continues. In a forked child it ends nothing.
-  void close();
+  void close() { stop(true); }
 
  protected:
   Host(std::unique_ptr<Pool> pool, const sm_env_table* table)
       : pool_(std::move(pool)), table_(table), generation_(process_generation()) {}
 
   // For the destructors of derived classes: `close`, for as long as it takes.
-  void close_at_last();
+  void close_at_last() { stop(false); }
 
   // Ends at once what would not end by itself.
   virtual void kill() {}

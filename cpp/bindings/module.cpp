@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -11,6 +12,7 @@
 
 #include "bindings/output/atari_frames.h"
 #include "bindings/input/config_input.h"
+#include "bindings/python/bytes.h"
 #include "bindings/python/crash_note.h"
 #include "bindings/python/direct_calls.h"
 #include "bindings/python/errors.h"
@@ -39,6 +41,8 @@ using namespace nb::literals;
 namespace stepmill {
 namespace {
 
+using Seeds = std::vector<std::uint64_t>;  // one per env
+
 bool import_numpy() {
   import_array1(false);
   return true;
@@ -63,82 +67,59 @@ std::unique_ptr<EnvSet> build_native(const sm_env_table& table, nb::handle confi
     return std::make_unique<EnvSet>(table, runs, first_id);
   } catch (const BuildError& error) {
     nb::object type = nb::module_::import_("stepmill.errors").attr("EnvError");
-    nb::object value = type(to_text(error.what()), "env_id"_a = error.env, "phase"_a = "constructor");
-    PyErr_SetObject(type.ptr(), value.ptr());
-    throw nb::python_error();
+    raise_again(type(to_text(error.what()), "env_id"_a = error.env, "phase"_a = "constructor"));
   }
 }
 
-// The keyword arguments of a constructor, by name.
-class KeywordArguments {
- public:
-  explicit KeywordArguments(nb::kwargs arguments) : arguments_(std::move(arguments)) {}
+// ---- constructors: Python calls them with keywords; they build the object in memory from Python ----
 
-  nb::object operator[](const char* name) const { return nb::object(arguments_[name]); }
-  template <class T>
-  T get(const char* name) const {
-    return nb::cast<T>(arguments_[name]);
-  }
-
- private:
-  nb::kwargs arguments_;
-};
-
-std::shared_ptr<PythonKind> read_kind(const KeywordArguments& given, const EnvSpec& spec) {
-  auto kind = std::make_shared<PythonKind>(spec, TreeNode(given["observation_tree"]), TreeNode(given["action_tree"]));
-  kind->snapshot = given["snapshot"];
-  kind->objects_of = given["objects_of"];
-  kind->same_step = given.get<int>("autoreset") == SM_SAME_STEP;
-  return kind;
+template <class T>
+T get(const nb::kwargs& given, const char* name) {
+  return nb::cast<T>(given[name]);
 }
 
-PoolOptions read_pool_options(const KeywordArguments& given) {
+PoolOptions read_pool_options(const nb::kwargs& given) {
   PoolOptions options;
-  options.table = {given.get<int>("num_envs"), given.get<int>("max_episode_steps"),
-                   static_cast<sm_autoreset>(given.get<int>("autoreset")), given.get<bool>("reward_is_float32"),
-                   given.get<bool>("keep_last_observation")};
-  options.batch_size = given.get<int>("batch_size");
-  options.as_ready = given.get<bool>("as_ready");
-  options.slow_ns = nanoseconds_of(given.get<double>("slow_after"));
-  options.label = {given.get<std::string>("name"), given.get<std::string>("shown_backend"),
-                   given.get<std::string>("user")};
+  options.table = {get<int>(given, "num_envs"), get<int>(given, "max_episode_steps"),
+                   static_cast<sm_autoreset>(get<int>(given, "autoreset")), get<bool>(given, "reward_is_float32"),
+                   get<bool>(given, "keep_last_observation")};
+  options.batch_size = get<int>(given, "batch_size");
+  options.as_ready = get<bool>(given, "as_ready");
+  options.slow_ns = nanoseconds_of(get<double>(given, "slow_after"));
+  options.label = {get<std::string>(given, "name"), get<std::string>(given, "shown_backend"),
+                   get<std::string>(given, "user")};
   return options;
 }
 
-std::vector<std::uint64_t> read_seeds(nb::handle seeds) {
-  std::vector<std::uint64_t> out;
-  for (nb::handle seed : seeds) out.push_back(nb::cast<std::uint64_t>(seed));
-  return out;
+PythonEnvs read_envs(const nb::kwargs& given, const EnvSpec& spec, sm_autoreset autoreset, bool keep_last,
+                     std::int32_t first_env) {
+  auto kind = std::make_shared<PythonKind>(spec, TreeNode(given["observation_tree"]), TreeNode(given["action_tree"]));
+  kind->snapshot = given["snapshot"];
+  kind->objects_of = given["objects_of"];
+  kind->same_step = autoreset == SM_SAME_STEP;
+  kind->keep_last = keep_last;
+  return PythonEnvs(std::move(kind), given["envs"], given["limits"], first_env);
 }
 
 // The spec of a pool, described by Python or by the env class.
-EnvSpec read_any_spec(const KeywordArguments& given) {
+EnvSpec read_any_spec(const nb::kwargs& given) {
   nb::object env_class = given["env_class"];
   if (env_class.is_none()) return read_spec(given["spec"]);
   const sm_env_table& table = *find_table(env_class);
   return read_native_spec(table, read_config(table, given["configs"][0]), read_simulator(given["sizes"]));
 }
 
-// ---- constructors: Python calls them with keywords; they build the object in memory from Python ----
-
-void make_engine(Engine* self, nb::kwargs arguments) {
-  const KeywordArguments given(std::move(arguments));
-  Engine::Arguments a;
-  a.host = given["host"];
-  a.observation_tree = TreeNode(given["observation_tree"]);
-  a.action_tree = TreeNode(given["action_tree"]);
-  a.has_object_actions = given.get<bool>("has_object_actions");
-  a.bounds = static_cast<Bounds>(given.get<int>("bounds"));
-  a.seeds = read_seeds(given["seeds"]);
-  new (self) Engine(std::move(a));
+// The table of native envs; null for Python envs.
+const sm_env_table* read_table(const nb::kwargs& given) {
+  nb::object env_class = given["env_class"];
+  return env_class.is_none() ? nullptr : find_table(env_class);
 }
 
-void make_native_host(NativeHost* self, nb::kwargs arguments) {
-  const KeywordArguments given(std::move(arguments));
+void make_native_host(NativeHost* self, nb::kwargs given) {
   PoolOptions options = read_pool_options(given);
-  options.num_threads = given.get<int>("num_threads");
-  options.affinity_offset = given.get<int>("affinity_offset");
-  const sm_env_table& table = *find_table(given["env_class"]);
+  options.num_threads = get<int>(given, "num_threads");
+  options.affinity_offset = get<int>(given, "affinity_offset");
+  const sm_env_table& table = *read_table(given);
   nb::object simulators = given["simulators"];
   auto errors = std::make_shared<CallbackErrors>();
   if (!simulators.is_none()) {
@@ -154,78 +135,62 @@ void make_native_host(NativeHost* self, nb::kwargs arguments) {
                          std::move(errors));
 }
 
-void make_inline_host(InlineHost* self, nb::kwargs arguments) {
-  const KeywordArguments given(std::move(arguments));
+void make_inline_host(InlineHost* self, nb::kwargs given) {
   PoolOptions options = read_pool_options(given);
   options.num_threads = 0;
   EnvSpec spec = read_any_spec(given);
-  auto kind = read_kind(given, spec);
-  kind->keep_last = options.table.keep_last_observation;
-  PythonEnvs envs(std::move(kind), given["envs"], given["limits"], 0);
+  PythonEnvs envs = read_envs(given, spec, options.table.autoreset, options.table.keep_last_observation, 0);
   new (self) InlineHost(std::move(envs), std::move(spec), options);
 }
 
-void make_process_host(ProcessHost* self, nb::kwargs arguments) {
-  const KeywordArguments given(std::move(arguments));
+void make_process_host(ProcessHost* self, nb::kwargs given) {
   const PoolOptions options = read_pool_options(given);
-  const auto limit = [&](const char* name) { return nanoseconds_of(given.get<double>(name)); };
-  const auto first_envs = given.get<std::vector<std::int32_t>>("first_envs");
+  const auto limit = [&](const char* name) { return nanoseconds_of(get<double>(given, name)); };
+  const auto first_envs = get<std::vector<std::int32_t>>(given, "first_envs");
   const ProcessOptions process{static_cast<std::int32_t>(first_envs.size()), options.table.keep_last_observation};
-  const nb::object env_class = given["env_class"];
   auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
                                             Deadlines{limit("step_timeout"), limit("reset_timeout"), options.slow_ns},
-                                            first_envs, read_seeds(given["seeds"]), given.get<int>("obituaries"));
-  new (self) ProcessHost(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class));
+                                            first_envs, get<Seeds>(given, "seeds"), get<int>(given, "obituaries"));
+  new (self) ProcessHost(std::move(pool), read_table(given));
 }
 
-void make_remote_host(RemoteHost* self, nb::kwargs arguments) {
-  const KeywordArguments given(std::move(arguments));
-  const nb::object env_class = given["env_class"];
+void make_remote_host(RemoteHost* self, nb::kwargs given) {
   auto pool = std::make_unique<RemotePool>(read_any_spec(given), read_pool_options(given),
-                                           given.get<std::vector<std::int32_t>>("first_envs"), read_seeds(given["seeds"]));
-  new (self) RemoteHost(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class));
+                                           get<std::vector<std::int32_t>>(given, "first_envs"),
+                                           get<Seeds>(given, "seeds"));
+  new (self) RemoteHost(std::move(pool), read_table(given));
 }
 
-void make_worker(WorkerObject* self, nb::kwargs arguments) {
-  const KeywordArguments given(std::move(arguments));
+void make_worker(WorkerObject* self, nb::kwargs given) {
   WorkerObject::Arguments a;
-  a.arena = given.get<int>("arena");
-  a.outbox = given.get<int>("outbox");
-  a.post = {given.get<int>("worker"), given.get<unsigned>("incarnation"), given.get<int>("first_env"),
-            given.get<int>("env_count")};
+  a.arena = get<int>(given, "arena");
+  a.outbox = get<int>(given, "outbox");
+  a.post = {get<int>(given, "worker"), get<unsigned>(given, "incarnation"), get<int>(given, "first_env"),
+            get<int>(given, "env_count")};
   a.spec = read_any_spec(given);
-  a.plan.table = {given.get<int>("num_envs"), given.get<int>("max_episode_steps"),
-                  static_cast<sm_autoreset>(given.get<int>("autoreset")), given.get<bool>("reward_is_float32"), false};
-  a.plan.batch_size = given.get<int>("batch_size");
-  a.plan.process = {given.get<int>("num_workers"), given.get<bool>("keep_last_observation")};
-  a.plan.arena_bytes = given.get<std::uint64_t>("arena_bytes");
-  a.plan.table_offset = given.get<std::uint64_t>("table_offset");
-  a.plan.process_offset = given.get<std::uint64_t>("process_offset");
+  a.plan = value_in<ProcessPlan>(given["plan"]);
   a.read_mail = given["read_mail"];
   a.write_note = given["write_note"];
   a.answer = given["answer"];
-  if (nb::object env_class = given["env_class"]; !env_class.is_none()) {
+  if (const sm_env_table* table = read_table(given)) {
     a.simulators = given["simulators"];
-    a.native = build_native(*find_table(env_class), given["configs"], a.simulators, a.post.first_env);
+    a.native = build_native(*table, given["configs"], a.simulators, a.post.first_env);
   } else {
-    auto kind = read_kind(given, a.spec);
-    kind->keep_last = a.plan.process.keep_last_observation;
-    a.python.emplace(std::move(kind), given["envs"], given["limits"], a.post.first_env);
+    a.python.emplace(read_envs(given, a.spec, a.plan.table.autoreset, a.plan.process.keep_last_observation,
+                               a.post.first_env));
   }
   new (self) WorkerObject(std::move(a));
 }
 
 // np.sin or np.cos of a float32 array, computed by one of our routines: for the self-test at import.
 nb::object float32_trig(int kind, bool cosine, nb::handle values) {
-  nb::object in = nb::steal(PyArray_FROM_OTF(values.ptr(), NPY_FLOAT32, NPY_ARRAY_CARRAY_RO));
-  if (!in.is_valid()) throw nb::python_error();
-  nb::object out = nb::steal(PyArray_NewLikeArray(reinterpret_cast<PyArrayObject*>(in.ptr()), NPY_CORDER, nullptr, 0));
-  if (!out.is_valid()) throw nb::python_error();
-  const auto* from = static_cast<const float*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(in.ptr())));
-  auto* to = static_cast<float*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(out.ptr())));
+  nb::object in = owned(PyArray_FROM_OTF(values.ptr(), NPY_FLOAT32, NPY_ARRAY_CARRAY_RO));
+  nb::object out = owned(PyArray_NewLikeArray(reinterpret_cast<PyArrayObject*>(in.ptr()), NPY_CORDER, nullptr, 0));
   const auto routine = static_cast<Float32Trig>(kind);
-  for (npy_intp i = 0; i < PyArray_SIZE(reinterpret_cast<PyArrayObject*>(in.ptr())); ++i)
-    to[i] = cosine ? float32_cos(routine, from[i]) : float32_sin(routine, from[i]);
+  for (npy_intp i = 0; i < PyArray_SIZE(reinterpret_cast<PyArrayObject*>(in.ptr())); ++i) {
+    const float value = data_of<float>(in)[i];
+    data_of<float>(out)[i] = cosine ? float32_cos(routine, value) : float32_sin(routine, value);
+  }
   return out;
 }
 
@@ -262,17 +227,9 @@ NB_MODULE(_native, m) {
   // The user need not care that a daemon thread still refers to a pool when the program ends. Our tests check for
   // leaks.
   nb::set_leak_warnings(std::getenv("STEPMILL_LEAK_WARNINGS") != nullptr);
-  translate_refusals();
+  translate_exceptions();
   register_owner_type(m);
   register_direct_calls(m);
-  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const BrokenMemory& error) {
-      nb::object type = nb::module_::import_("stepmill.errors").attr("BrokenPoolError");
-      PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
-    }
-  });
   // Made now, before any thread: after a fork while a thread made it, the child would wait for that thread forever.
   SpinBudget::instance();
 
@@ -308,7 +265,8 @@ NB_MODULE(_native, m) {
       .def("convert", &TensorMaker::convert, "arrays"_a);
 
   nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(), nb::type_slots(collected<Engine>))
-      .def("__init__", &make_engine)
+      .def(nb::init<nb::object, nb::handle, nb::handle, bool, int, const Seeds&>(), "host"_a, "observation_tree"_a,
+           "action_tree"_a, "has_object_actions"_a, "bounds"_a, "seeds"_a)
       .def("send", &Engine::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("recv", &Engine::recv, "timeout"_a = nb::none())
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),

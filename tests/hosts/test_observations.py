@@ -53,7 +53,7 @@ GOOD = np.zeros(2, np.float32)
         (FLOAT2, None, "observation of env 1: expected .*got"),
         (FLOAT2, np.zeros(2, complex), "env 1 failed .*observation: expected .*got.*complex"),
         (spaces.Discrete(3), 1.5, "observation of env 1: expected .*got 1.5"),
-        (NESTED, {"a": GOOD}, r"observation of env 1: expected a dict with the key 'b'"),
+        (NESTED, {"a": GOOD}, "observation of env 1: expected a dict with the keys 'a', 'b', but 'b' is missing"),
         (NESTED, {"a": GOOD, "b": (1,)}, r"observation\['b'\] of env 1: expected a tuple of 2 parts"),
         (NESTED, {"a": GOOD, "b": (1, np.zeros(5))}, r"observation\['b'\]\[1\].* of env 1: expected .*\(2,\).*\(5,\)"),
         (NESTED, GOOD, "observation of env 1: expected a dict"),

@@ -3,6 +3,7 @@
 #include "bindings/hosts/inline_host.h"
 
 #include "bindings/python/bytes.h"
+#include "bindings/python/values.h"
 #include "core/local_pool.h"
 
 namespace nb = nanobind;
@@ -22,10 +23,7 @@ void InlineHost::give_options(const ResetOrder& order) {
 // Steps a part of the batch, with the interpreter lock. A KeyboardInterrupt is raised again: it may be the user's.
 void InlineHost::work(std::chrono::nanoseconds) {
   pool().work_or_wait(std::chrono::nanoseconds(0));
-  if (nb::object interrupt = std::move(envs_->kind().interrupt); interrupt.is_valid()) {
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
-    throw nb::python_error();
-  }
+  if (nb::object interrupt = std::move(envs_->kind().interrupt); interrupt.is_valid()) raise_again(interrupt);
 }
 
 // (row, env, info, final info, objects, final objects, exception, its phase)
@@ -35,10 +33,8 @@ nb::object InlineHost::take_notes(const Batch& batch, std::vector<Fault>&) {
     const std::int32_t env = batch.env_id[row];
     const Note note = envs_->env(env).take_note();
     if (note.empty()) continue;
-    if (!notes.is_valid()) notes = nb::list();
-    nb::borrow<nb::list>(notes).append(nb::make_tuple(row, env, or_none(note.info), or_none(note.final_info),
-                                                      or_none(note.objects), or_none(note.final_objects),
-                                                      or_none(note.error), note.phase));
+    add_to_list(notes, nb::make_tuple(row, env, or_none(note.info), or_none(note.final_info), or_none(note.objects),
+                                      or_none(note.final_objects), or_none(note.error), note.phase));
   }
   return notes;
 }

@@ -61,10 +61,7 @@ class NativeHost final : public Host {
   // A KeyboardInterrupt that fell into a callback in this thread is raised again: it may be the user's.
   void work(std::chrono::nanoseconds most) override {
     Host::work(most);
-    if (nanobind::object interrupt = errors_->take_interrupt(); interrupt.is_valid()) {
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
-      throw nanobind::python_error();
-    }
+    if (nanobind::object interrupt = errors_->take_interrupt(); interrupt.is_valid()) raise_again(interrupt);
   }
 
   // What callbacks raised, in the form of `InlineHost`'s notes.
@@ -73,11 +70,9 @@ class NativeHost final : public Host {
     for (const Fault& fault : faults) {
       nanobind::object error = errors_->take(fault.env);
       if (!error.is_valid()) continue;
-      if (!notes.is_valid()) notes = nanobind::list();
       const nanobind::object none = nanobind::none();
       const auto row = std::find(batch.env_id, batch.env_id + batch.rows, fault.env) - batch.env_id;
-      nanobind::borrow<nanobind::list>(notes).append(
-          nanobind::make_tuple(row, fault.env, none, none, none, none, error, ""));
+      add_to_list(notes, nanobind::make_tuple(row, fault.env, none, none, none, none, error, ""));
     }
     return notes;
   }

@@ -6,7 +6,6 @@
 
 #include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
-#include "bindings/output/faults.h"
 #include "bindings/python/values.h"
 
 namespace nb = nanobind;
@@ -15,35 +14,14 @@ namespace stepmill {
 
 // ---- workers -----------------------------------------------------------------------------------
 
-nb::dict ProcessHost::plan() const {
+nb::object ProcessHost::plan() const {
   const ProcessPlan plan = processes().plan();
-  nb::dict out;
-  out["num_envs"] = plan.table.num_envs;
-  out["max_episode_steps"] = plan.table.max_episode_steps;
-  out["autoreset"] = static_cast<int>(plan.table.autoreset);
-  out["reward_is_float32"] = plan.table.reward_is_float32;
-  out["batch_size"] = plan.batch_size;
-  out["num_workers"] = plan.process.num_workers;
-  out["keep_last_observation"] = plan.process.keep_last_observation;
-  out["arena_bytes"] = plan.arena_bytes;
-  out["table_offset"] = plan.table_offset;
-  out["process_offset"] = plan.process_offset;
-  return out;
+  return to_bytes(std::as_bytes(std::span(&plan, 1)));
 }
 
 void ProcessHost::admit(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox,
                         double start_timeout) {
   processes().admit(worker, incarnation, pid, pidfd, stack, outbox, nanoseconds_of(start_timeout));
-}
-
-nb::list ProcessHost::to_restart() {
-  nb::list out;
-  for (const auto& [worker, incarnation] : processes().to_restart()) out.append(nb::make_tuple(worker, incarnation));
-  return out;
-}
-
-void ProcessHost::restart_failed(int worker, unsigned incarnation, const std::string& why) {
-  processes().restart_failed(worker, incarnation, why);
 }
 
 void ProcessHost::attend() {
@@ -54,9 +32,7 @@ void ProcessHost::attend() {
 
 // ---- calls -------------------------------------------------------------------------------------
 
-nb::list ProcessHost::ask(nb::handle env_ids, nb::handle questions) {
-  std::vector<std::int32_t> envs;
-  for (nb::handle env : env_ids) envs.push_back(nb::cast<std::int32_t>(env));
+std::vector<nb::object> ProcessHost::ask(const std::vector<std::int32_t>& envs, nb::handle questions) {
   settle(envs);
   std::vector<nb::object> answers(envs.size());
   const auto take = [&](std::size_t i) {
@@ -73,12 +49,9 @@ nb::list ProcessHost::ask(nb::handle env_ids, nb::handle questions) {
     abandoned_.push_back(envs[i]);  // in case we leave before the answer is ready
   }
   if (wants_attention()) attend();
-  nb::list out;
-  for (std::size_t i = 0; i < envs.size(); ++i) {
+  for (std::size_t i = 0; i < envs.size(); ++i)
     if (!answers[i].is_valid()) take(i);
-    out.append(answers[i]);
-  }
-  return out;
+  return answers;
 }
 
 nb::object ProcessHost::answer_of(std::int32_t env) {
@@ -97,12 +70,10 @@ bool ProcessHost::post(std::int32_t env, nb::handle question) {
   return true;
 }
 
-nb::list ProcessHost::take_posted() {
+std::vector<std::pair<std::int32_t, nb::object>> ProcessHost::take_posted() {
   for (const std::int32_t env : std::vector(posted_))
     if (processes().at_rest(env)) settle({&env, 1});
-  nb::list out;
-  for (auto& [env, answer] : std::exchange(answers_, {})) out.append(nb::make_tuple(env, answer));
-  return out;
+  return std::exchange(answers_, {});
 }
 
 // Waits until no action or call of an env is under way.
@@ -159,8 +130,7 @@ nb::object ProcessHost::take_notes(const Batch& batch, std::vector<Fault>& fault
       std::erase_if(faults, [&, id = env](const Fault& fault) { return fault.env == id; });
       faults.push_back(processes().spoil(batch, row));
     } else if (note.is_valid() && PyBytes_GET_SIZE(note.ptr()) != 0) {
-      if (!notes.is_valid()) notes = nb::list();
-      nb::borrow<nb::list>(notes).append(nb::make_tuple(row, env, note));
+      add_to_list(notes, nb::make_tuple(row, env, note));
     }
   }
   return notes;

@@ -20,22 +20,25 @@ class ProcessHost final : public Host {
 
   // ---- workers ----
 
-  nanobind::dict plan() const;
+  // A ProcessPlan as bytes: workers have the same build.
+  nanobind::object plan() const;
   int arena_descriptor() const { return processes().arena_descriptor(); }
   void admit(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox, double start_timeout);
-  nanobind::list to_restart();
-  void restart_failed(int worker, unsigned incarnation, const std::string& why);
+  auto to_restart() { return processes().to_restart(); }
+  void restart_failed(int worker, unsigned incarnation, const std::string& why) {
+    processes().restart_failed(worker, incarnation, why);
+  }
 
   // ---- calls ----
 
   // Asks all these envs at once and waits for the answers: bytes, or a tuple for a fault. An env whose action is
   // running finishes it first.
-  nanobind::list ask(nanobind::handle env_ids, nanobind::handle questions);
+  std::vector<nanobind::object> ask(const std::vector<std::int32_t>& envs, nanobind::handle questions);
 
   // Asks an env without waiting for the answer; false if the env is busy. `take_posted` returns the answers that have
   // come: (env, bytes), or (env, a tuple for a fault). The env's next action waits for its answer.
   bool post(std::int32_t env, nanobind::handle question);
-  nanobind::list take_posted();
+  std::vector<std::pair<std::int32_t, nanobind::object>> take_posted();
 
   // ---- the host ----
 

@@ -88,10 +88,11 @@ const sm_env_table& python_table() {
 
 }  // namespace
 
-PythonKind::PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions)
+PythonKind::PythonKind(const EnvSpec& env_spec, TreeNode observations, TreeNode actions)
     : spec(env_spec),
-      observation(for_all_players(spec.observation, spec), std::move(observation_tree)),
+      observation(for_all_players(spec.observation, spec)),
       action(for_all_players(spec.action, spec)),
+      observation_tree(std::move(observations)),
       action_tree(std::move(actions)) {
   for (const Leaf& leaf : spec.info) {
     infos.push_back({owned(PyUnicode_InternFromString(leaf.name.c_str())), "info['" + leaf.name + "']", leaf});
@@ -104,11 +105,7 @@ auto PythonEnv::attempt(const char* phase, F body) {
   phase_ = phase;
   const Running running(*kind_, id_);
   try {
-    if (failure_.is_valid()) {
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure_.ptr())), failure_.ptr());
-      failure_ = nb::object();
-      throw nb::python_error();
-    }
+    if (const nb::object failure = std::move(failure_); failure.is_valid()) raise_again(failure);
     return body();
   } catch (nb::python_error& error) {
     error.restore();
@@ -232,7 +229,7 @@ double PythonEnv::read_rewards(nb::handle given) {
     raise("EnvError", "step: expected " + std::to_string(players) + " rewards, one per player, got " +
                           describe_object(given));
   }
-  const auto* from = static_cast<const double*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+  const auto* from = data_of<const double>(array);
   rewards_.assign(from, from + players);
   return std::accumulate(rewards_.begin(), rewards_.end(), 0.0);
 }
@@ -259,10 +256,17 @@ void PythonEnv::observe(const Row& row) {
     if (!observation_.is_valid()) {  // the env has never returned an observation
       for (std::size_t i = 0; i < kind_->spec.observation.size(); ++i)
         std::memset(to(static_cast<int>(i)), 0,
-                    static_cast<std::size_t>(kind_->observation.leaves()[i].row_bytes()));
+                    static_cast<std::size_t>(kind_->observation[i].row_bytes()));
       return;
     }
-    kind_->observation.write(observation_, id_, to);
+    const auto write = [&](int leaf, nb::handle part, const std::string& path) {
+      const std::string what = "observation" + path;
+      write_value(part, kind_->observation[static_cast<std::size_t>(leaf)], "ObservationError", what.c_str(), to(leaf));
+    };
+    const auto refuse = [&](const std::string& path, const std::string& text) {
+      raise("ObservationError", "observation" + path + " of env " + std::to_string(id_) + ": " + text);
+    };
+    kind_->observation_tree.take_apart(observation_, "", false, write, refuse);
     if (!kind_->infos.empty() && note_.info.is_valid()) write_infos(row);
     if (has_objects) {
       note_.objects = kind_->objects_of(observation_);
@@ -310,15 +314,18 @@ void PythonEnv::write_info(const InfoInput& info, nb::handle value, std::byte* t
       if (leaf.dtype == DType::kFloat32 && std::abs(number) < 0x1p100) return put(static_cast<float>(number));
     }
   }
-  static thread_local int owner_env;
-  owner_env = id_;
-  const std::int32_t rows[1] = {0};
-  LeafInput input{leaf, to, rows, 1};
+  write_value(value, leaf, "EnvError", info.what.c_str(), to);
+}
+
+// Writes one value of the env, after checking its shape and type. Casts numbers if that cannot change them.
+void PythonEnv::write_value(nb::handle value, const Leaf& leaf, const char* error, const char* what,
+                            std::byte* to) const {
+  LeafInput input{leaf, to, {}, 1};
   input.check_values = false;
   input.batched = false;
-  input.error = "EnvError";
-  input.what = info.what.c_str();
-  input.owner = [](std::int64_t) { return "env " + std::to_string(owner_env); };
+  input.error = error;
+  input.what = what;
+  input.env = id_;
   write_leaf(value, input);
 }
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/input/observation_input.h"
+#include "bindings/python/tree.h"
 #include "core/stepper.h"
 #include "core/table_of.h"
 
@@ -30,12 +30,11 @@ struct InfoInput {
 // An env of many players returns and takes the rows of all players at once: its arrays have one more axis, in front. If
 // players come and go, its attribute `presence` says after each call which of the rows count.
 struct PythonKind {
-  PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions);
+  PythonKind(const EnvSpec& env_spec, TreeNode observations, TreeNode actions);
 
   const EnvSpec spec;
-  ObservationInput observation;
-  const std::vector<Leaf> action;
-  TreeNode action_tree;
+  const std::vector<Leaf> observation, action;
+  const TreeNode observation_tree, action_tree;
   std::vector<InfoInput> infos;  // those that travel as arrays, one per leaf of `spec.info`
   // Copies a value with its arrays: with `same_step`, an episode's end is returned after the env was reset.
   nanobind::object snapshot = nanobind::none();
@@ -99,6 +98,7 @@ class PythonEnv {
   nanobind::object build_action(const ActionRow& action) const;
   double read_rewards(nanobind::handle given);
   void write_infos(const Row& row);
+  void write_value(nanobind::handle value, const Leaf& leaf, const char* error, const char* what, std::byte* to) const;
   void write_info(const InfoInput& info, nanobind::handle value, std::byte* to) const;
   void read_presence();
   static void check_info(nanobind::handle info);

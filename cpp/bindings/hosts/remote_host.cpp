@@ -4,7 +4,7 @@
 
 #include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
-#include "bindings/output/faults.h"
+#include "bindings/python/values.h"
 
 namespace nb = nanobind;
 
@@ -146,8 +146,7 @@ nb::object RemoteHost::take_notes(const Batch& batch, std::vector<Fault>&) {
   nb::object out;
   for (std::int32_t row = 0; row < batch.rows && !notes_.empty(); ++row)
     if (const auto found = notes_.find(batch.env_id[row]); found != notes_.end()) {
-      if (!out.is_valid()) out = nb::list();
-      nb::borrow<nb::list>(out).append(nb::make_tuple(row, batch.env_id[row], found->second));
+      add_to_list(out, nb::make_tuple(row, batch.env_id[row], found->second));
       notes_.erase(found);
     }
   return out;

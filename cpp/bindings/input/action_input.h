@@ -33,10 +33,7 @@ class ActionInput {
                                      std::span<const std::int32_t> otherwise);
 
   // Checks the user's env ids: whole numbers, in range, none twice. Valid until the next call.
-  std::span<const std::int32_t> read_ids(nanobind::handle env_id);
-
-  // Converts the user's ids to a 1-d array of int64. Messages call them `name`.
-  static nanobind::object read_integers(nanobind::handle given, const char* name);
+  std::span<const std::int32_t> read_envs(nanobind::handle env_id);
 
  private:
   void write(nanobind::handle action, std::span<const std::int32_t> envs);

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "bindings/host.h"
+#include "bindings/input/players.h"
 #include "bindings/python/errors.h"
 #include "bindings/input/tensor_input.h"
 #include "core/pool.h"
@@ -34,7 +36,11 @@ std::string owner_of(const LeafInput& in, std::int64_t entry) {
   const std::int64_t row = in.rows.empty() ? entry : in.rows[static_cast<std::size_t>(entry)];
   std::string text = in.what;
   if (!in.leaf.name.empty()) text += " '" + in.leaf.name + "'";
-  return text + " of " + (in.owner ? in.owner(row) : "env " + std::to_string(row));
+  text += " of env ";
+  if (!in.players) return text + std::to_string(in.env < 0 ? row : in.env);
+  const auto rank = static_cast<std::size_t>(row % in.players->most);
+  const auto& its_kind = in.players->of_kind(static_cast<std::size_t>(in.leaf.player_kind));
+  return text + std::to_string(row / in.players->most) + ", player " + std::to_string(its_kind[rank]);
 }
 
 std::string number_text(double value) {
@@ -266,7 +272,7 @@ void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
   if (!in.leaf.name.empty()) name += " '" + in.leaf.name + "'";
   if (!in.batched) name = owner_of(in, 0);
   raise(in.error, name + ": expected shape " + shape_text(shape, in.count, in.batched) +
-                      (in.batched ? std::string(" (one row per ") + in.row_of + ")" : "") + ", got " +
+                      (in.batched ? std::string(" (one row per ") + (in.players ? "player" : "env") + ")" : "") + ", got " +
                       describe_input(value, array));
 }
 
@@ -284,8 +290,8 @@ void write_float16(const nb::object& wide, const LeafInput& in) {
                        in.rows,    in.count,
                        in.bounds,  in.check_values,
                        in.batched, in.error,
-                       in.what,    in.row_of,
-                       in.owner};
+                       in.what,    in.players,
+                       in.env};
   write_leaf(wide, wide_input);
   for (std::int64_t i = 0; i < in.count; ++i)
     for (std::int64_t element = 0; element < elements; ++element) {
@@ -303,6 +309,27 @@ void write_float16(const nb::object& wide, const LeafInput& in) {
 }
 
 }  // namespace
+
+void look_before_reading(nb::handle value) {
+  if (!PyArray_Check(value.ptr())) look_for_signals();
+}
+
+Ids read_ids(nb::handle given, const std::string& name) {
+  look_before_reading(given);
+  nb::object plain = without_torch(given);
+  nb::object holder;
+  if (plain.is_valid()) holder = nb::steal(PyArray_FromAny(plain.ptr(), nullptr, 0, 0, 0, nullptr));
+  if (!holder.is_valid()) {
+    forget_error();
+    raise("EnvIdError", name + ": expected an array or a list of env ids, got " + describe_object(given));
+  }
+  auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
+  const auto size = static_cast<std::size_t>(PyArray_SIZE(array));  // of an empty one the type says nothing
+  if (PyArray_NDIM(array) != 1 || (!PyTypeNum_ISINTEGER(PyArray_TYPE(array)) && size != 0))
+    raise("EnvIdError", name + ": expected a 1-d array of integers, got " + describe_object(holder));
+  nb::object out = owned(PyArray_FROM_OTF(holder.ptr(), NPY_INT64, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+  return {out, {data_of<const std::int64_t>(out), size}};
+}
 
 void write_leaf(nb::handle value, const LeafInput& in) {
   nb::object holder = as_array(value, in);

@@ -11,6 +11,7 @@
 
 namespace stepmill {
 
+class Players;
 class Pool;
 
 // What happens to a number outside the bounds of a Box.
@@ -26,11 +27,20 @@ struct LeafInput {
   bool batched = true;                  // false: `value` is one entry, without the first axis
   const char* error = "ActionError";    // what to raise
   const char* what = "action";          // how messages name the value
-  const char* row_of = "env";           // what a row is for, in messages
-  // How messages name entry i; by default "env <row>".
-  std::string (*owner)(std::int64_t row) = nullptr;
+  const Players* players = nullptr;     // of the envs, if a row is that of one player and not of an env
+  std::int64_t env = -1;                // whose value it is, for messages; -1: row r is that of env r
   Pool* helper = nullptr;  // whose threads help where there is much to read; null: none
 };
+
+// The user's ids, as a 1-d array of int64. Messages call them `name`.
+struct Ids {
+  nanobind::object array;
+  std::span<const std::int64_t> numbers;
+};
+Ids read_ids(nanobind::handle given, const std::string& name);
+
+// numpy looks for signals while it reads a list, and what a handler raises there would be taken for an error of the list.
+void look_before_reading(nanobind::handle value);
 
 // Writes `value` into the rows. If it raises, only rows of idle envs are partly written.
 void write_leaf(nanobind::handle value, const LeafInput& input);

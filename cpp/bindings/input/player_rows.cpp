@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "bindings/input/action_input.h"
 #include "bindings/python/errors.h"
 
 namespace nb = nanobind;
@@ -13,14 +12,6 @@ namespace stepmill {
 namespace {
 
 std::string in_env(std::int32_t env) { return "env " + std::to_string(env); }
-
-const std::int64_t* numbers_of(const nb::object& holder) {
-  return static_cast<const std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(holder.ptr())));
-}
-
-std::int64_t size_of(const nb::object& holder) {
-  return PyArray_SIZE(reinterpret_cast<PyArrayObject*>(holder.ptr()));
-}
 
 }  // namespace
 
@@ -56,12 +47,11 @@ std::span<const std::int32_t> PlayerRows::in_order(std::size_t kind, std::span<c
 std::span<const std::int32_t> PlayerRows::by_env(std::size_t kind, std::span<const std::int32_t> envs,
                                                  nb::handle owners, nb::handle ids, const std::string& which) {
   rows_.clear();
-  const nb::object holder = read_owners(owners, which);
-  const std::span<const std::int64_t> of{numbers_of(holder), static_cast<std::size_t>(size_of(holder))};
+  const Ids of = read_owners(owners, which);
   if (ids.is_valid() && !ids.is_none())
-    add_numbered(kind, of, ids, which);
+    add_numbered(kind, of.numbers, ids, which);
   else
-    add_unnumbered(kind, envs, of);
+    add_unnumbered(kind, envs, of.numbers);
   for (const std::int32_t env : envs)
     for (const std::int32_t player : players_.of_kind(kind))
       if (players_.acts(env, player) && !has_sent(env, player))
@@ -70,28 +60,26 @@ std::span<const std::int32_t> PlayerRows::by_env(std::size_t kind, std::span<con
   return rows_;
 }
 
-nb::object PlayerRows::read_owners(nb::handle owners, const std::string& which) const {
-  nb::object holder = ActionInput::read_integers(owners, ("players.env_id" + which).c_str());
-  const std::int64_t* env = numbers_of(holder);
+Ids PlayerRows::read_owners(nb::handle owners, const std::string& which) const {
+  Ids given = read_ids(owners, "players.env_id" + which);
   const auto num_envs = static_cast<std::int64_t>(named_.size());
-  for (std::int64_t i = 0; i < size_of(holder); ++i) {
-    if (env[i] < 0 || env[i] >= num_envs)
-      raise("EnvIdError", "players.env_id " + std::to_string(env[i]) + " is out of range [0, " +
-                              std::to_string(num_envs) + ")");
-    if (!named_[static_cast<std::size_t>(env[i])])
-      raise("EnvIdError", "players.env_id names env " + std::to_string(env[i]) + ", which env_id does not");
+  for (const std::int64_t env : given.numbers) {
+    if (env < 0 || env >= num_envs)
+      raise("EnvIdError", "players.env_id " + std::to_string(env) + " is out of range [0, " + std::to_string(num_envs) + ")");
+    if (!named_[static_cast<std::size_t>(env)])
+      raise("EnvIdError", "players.env_id names env " + std::to_string(env) + ", which env_id does not");
   }
-  return holder;
+  return given;
 }
 
 // Each row says which player it is of.
 void PlayerRows::add_numbered(std::size_t kind, std::span<const std::int64_t> owners, nb::handle ids,
                               const std::string& which) {
-  const nb::object holder = ActionInput::read_integers(ids, ("players.id" + which).c_str());
-  const std::int64_t* id = numbers_of(holder);
-  if (size_of(holder) != std::ssize(owners))
+  const Ids given = read_ids(ids, "players.id" + which);
+  const std::span<const std::int64_t> id = given.numbers;
+  if (id.size() != owners.size())
     raise("ActionError", "players.id" + which + ": expected " + std::to_string(owners.size()) +
-                             " numbers, one per row of players.env_id, got " + std::to_string(size_of(holder)));
+                             " numbers, one per row of players.env_id, got " + std::to_string(id.size()));
   for (std::size_t i = 0; i < owners.size(); ++i) {
     const auto env = static_cast<std::int32_t>(owners[i]);
     if (id[i] < 0 || id[i] >= players_.most)

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/input/array_input.h"
 #include "bindings/input/players.h"
 
 namespace stepmill {
@@ -42,7 +43,7 @@ class PlayerRows {
     return sent_[static_cast<std::size_t>(env) * static_cast<std::size_t>(players_.most) +
                  static_cast<std::size_t>(player)] != 0;
   }
-  nanobind::object read_owners(nanobind::handle owners, const std::string& which) const;
+  Ids read_owners(nanobind::handle owners, const std::string& which) const;
   void add_numbered(std::size_t kind, std::span<const std::int64_t> owners, nanobind::handle ids,
                     const std::string& which);
   void add_unnumbered(std::size_t kind, std::span<const std::int32_t> envs, std::span<const std::int64_t> owners);

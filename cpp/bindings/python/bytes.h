@@ -4,7 +4,9 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "bindings/python/errors.h"
 
@@ -29,6 +31,17 @@ inline std::span<const std::byte> bytes_of(nanobind::handle bytes) {
   Py_ssize_t size = 0;
   if (PyBytes_AsStringAndSize(bytes.ptr(), &data, &size) != 0) throw nanobind::python_error();
   return {reinterpret_cast<const std::byte*>(data), static_cast<std::size_t>(size)};
+}
+
+// The value that bytes hold.
+template <class T>
+T value_in(nanobind::handle bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto from = bytes_of(bytes);
+  if (from.size() != sizeof(T)) throw nanobind::value_error("bytes of another build");
+  T value;
+  std::memcpy(&value, from.data(), sizeof(T));
+  return value;
 }
 
 // What bytes, an array or a view of other memory hold, without a copy. Raises TypeError for anything else.

@@ -6,6 +6,8 @@
 #include <new>
 #include <system_error>
 
+#include "core/process/process_checks.h"
+
 namespace nb = nanobind;
 
 namespace stepmill {
@@ -23,7 +25,7 @@ void set_refusal(int number, const char* what) {
 
 }  // namespace
 
-void translate_refusals() {
+void translate_exceptions() {
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);
@@ -31,6 +33,9 @@ void translate_refusals() {
       set_refusal(error.code().value(), error.what());
     } catch (const std::bad_alloc&) {
       set_refusal(ENOMEM, "no memory for the pool");
+    } catch (const BrokenMemory& error) {
+      nb::object type = nb::module_::import_("stepmill.errors").attr("BrokenPoolError");
+      PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
     }
   });
 }
@@ -38,6 +43,11 @@ void translate_refusals() {
 void raise(const char* name, const std::string& message) {
   nb::object type = nb::module_::import_("stepmill.errors").attr(name);
   PyErr_SetObject(type.ptr(), to_text(message).ptr());
+  throw nb::python_error();
+}
+
+void raise_again(nb::handle error) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();
 }
 
@@ -81,6 +91,8 @@ std::string text_of(nb::handle str) {
   nb::object bytes = owned(PyUnicode_AsEncodedString(str.ptr(), "utf-8", "backslashreplace"));
   return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
 }
+
+std::string keys_in(nb::handle dict) { return text_of(nb::repr(nb::list(dict.attr("keys")()))); }
 
 std::string describe_object(nb::handle object) {
   if (PyArray_Check(object.ptr())) {

@@ -10,8 +10,12 @@ namespace stepmill {
 // Throws stepmill.errors.<name>(message) as a Python exception.
 [[noreturn]] void raise(const char* name, const std::string& message);
 
-// Makes refusals of the system (descriptors, threads, memory), anywhere in the core, raise a ResourceError.
-void translate_refusals();
+// Throws an exception that exists already.
+[[noreturn]] void raise_again(nanobind::handle error);
+
+// Makes refusals of the system (descriptors, threads, memory), anywhere in the core, raise a ResourceError, and broken
+// memory a BrokenPoolError.
+void translate_exceptions();
 
 // Clears a pending Python error that the caller will report in other words. An error that no bad value caused (Ctrl-C,
 // no memory) is thrown instead.
@@ -28,6 +32,9 @@ nanobind::object owned(PyObject* made);
 // From C++ to a Python str and back; neither fails on invalid bytes or characters.
 nanobind::object to_text(const std::string& text);
 std::string text_of(nanobind::handle str);
+
+// "['a', 'b']": the keys of a dict, for messages.
+std::string keys_in(nanobind::handle dict);
 
 // "an array of shape (3, 2) and dtype float64", "a list of 3", ...: how a message names what it got.
 std::string describe_object(nanobind::handle object);

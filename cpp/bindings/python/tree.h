@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/errors.h"
+
 namespace stepmill {
 
 class TreeNode {
@@ -66,6 +68,45 @@ class TreeNode {
       Py_XDECREF(child);
     }
     return out;
+  }
+
+  // The keys of a dict, for messages.
+  std::string key_list() const {
+    std::string out;
+    for (const auto& key : keys_) out += (out.empty() ? "" : ", ") + text_of(nanobind::repr(key));
+    return out;
+  }
+
+  // Takes a value apart that is nested like this, and calls `take(leaf, part, path)` for each array in it. Leaves that hold
+  // Python objects are left out: the host takes them to the envs. `path` is where the value is: "['a'][0]". Calls
+  // `refuse(path, text)`, which raises, if a part is missing or, with `only_these`, if a nested dict has other keys too.
+  template <class F, class G>
+  void take_apart(nanobind::handle value, const std::string& path, bool only_these, const F& take, const G& refuse) const {
+    // Parts are references of our own, since user code that runs meanwhile may change a list or a dict.
+    if (is_leaf()) {
+      if (leaf_ >= 0) take(leaf_, value, path);
+    } else if (kind_ == Kind::kTuple) {
+      const nanobind::object items = nanobind::steal(PySequence_Tuple(value.ptr()));
+      if (!items.is_valid() || PyTuple_GET_SIZE(items.ptr()) != static_cast<Py_ssize_t>(children_.size())) {
+        forget_error();
+        refuse(path, "expected a tuple of " + std::to_string(children_.size()) + " parts, got " + describe_object(value));
+      }
+      for (std::size_t i = 0; i < children_.size(); ++i)
+        children_[i].take_apart(PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)),
+                                path + "[" + std::to_string(i) + "]", only_these, take, refuse);
+    } else {
+      const auto expected = [&] { return "expected a dict with the keys " + key_list(); };
+      if (!PyDict_Check(value.ptr())) refuse(path, expected() + ", got " + describe_object(value));
+      for (std::size_t i = 0; i < children_.size(); ++i) {
+        const nanobind::object part = nanobind::borrow(PyDict_GetItemWithError(value.ptr(), keys_[i].ptr()));
+        if (!part.is_valid()) forget_error();
+        const std::string key = text_of(nanobind::repr(keys_[i]));
+        if (!part.is_valid()) refuse(path, expected() + ", but " + key + " is missing");
+        children_[i].take_apart(part, path + "[" + key + "]", only_these, take, refuse);
+      }
+      if (only_these && !path.empty() && PyDict_Size(value.ptr()) != static_cast<Py_ssize_t>(children_.size()))
+        refuse(path, "expected only the keys " + key_list() + ", got " + keys_in(value));
+    }
   }
 
  private:

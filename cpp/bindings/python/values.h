@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "bindings/python/errors.h"
+#include "core/fault_log.h"
 #include "core/table_of.h"
 
 namespace stepmill {
@@ -25,6 +27,18 @@ inline std::chrono::nanoseconds interval_of(double seconds) {
 inline nanobind::object random_state(const sm_random_state& s) {
   return nanobind::make_tuple(nanobind::make_tuple(s.state[0], s.state[1]),
                               nanobind::make_tuple(s.increment[0], s.increment[1]), s.has_uint32, s.uinteger);
+}
+
+// A failure of an env, in the form that `Fault.read` in Python takes.
+inline nanobind::object fault_tuple(const Fault& f) {
+  return nanobind::make_tuple(f.env, f.phase, f.episode, f.step, f.failures, to_text(f.message),
+                              static_cast<int>(f.kind));
+}
+
+// Adds to a list, which is made for its first item: `Host::take_notes` seldom has any.
+inline void add_to_list(nanobind::object& list, nanobind::handle item) {
+  if (!list.is_valid()) list = nanobind::list();
+  if (PyList_Append(list.ptr(), item.ptr()) != 0) throw nanobind::python_error();
 }
 
 // (resets, numbers): see sources/drawing.py.

@@ -98,7 +98,7 @@ class ProcessHost(EnvsElsewhere, _native.ProcessHost):
         self._attachment = {
             **{key: envs[key] for key in ("env_class", "sizes", "observation_tree", "action_tree")},
             "spec": _without_bounds(envs["spec"]),
-            **self.plan(),
+            "plan": self.plan(),
             "has_objects": bool(self.observation.object_spaces),
         }
 
