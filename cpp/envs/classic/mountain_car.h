@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <utility>
 
 #include <stepmill/env.h>
 #include "envs/numpy/scalar.h"
@@ -10,7 +11,8 @@
 
 namespace stepmill {
 
-class MountainCar {
+// A car in a valley, whatever its motor is.
+class CarInValley {
  public:
   static constexpr bool kNeverBlocks = true;
 
@@ -19,22 +21,41 @@ class MountainCar {
   static constexpr const char* kResetOptions[] = {"low", "high", nullptr};
   static void check_options(const Options& options) { reset_bounds(options, -0.6, -0.4); }
 
-  static EnvSpec spec(const Config&) {
-    const double left = static_cast<float>(kLeft), right = static_cast<float>(kRight);
-    const double speed = static_cast<float>(kMaxSpeed);
-    EnvSpec spec;
-    spec.observation = {box<float>({2}, {left, -speed}, {right, speed})};
-    spec.action = {discrete(3)};
-    return spec;
-  }
-
-  explicit MountainCar(const Config& config) : goal_velocity_(config.real("goal_velocity")) {}
+  explicit CarInValley(const Config& config) : goal_velocity_(config.real("goal_velocity")) {}
 
   void reset(Rng& rng, const Options& options) {
     const auto [low, high] = reset_bounds(options, -0.6, -0.4);
     position_ = rng.uniform(low, high);
     velocity_ = 0.0;
   }
+
+  void observe(const Row& row) const {
+    float* out = row.observation<float>();
+    out[0] = static_cast<float>(position_);
+    out[1] = static_cast<float>(velocity_);
+  }
+
+ protected:
+  static constexpr double kLeft = -1.2, kRight = 0.6, kMaxSpeed = 0.07, kGravity = 0.0025;
+
+  static EnvSpec spec_with(Leaf action) {
+    const double left = static_cast<float>(kLeft), right = static_cast<float>(kRight);
+    const double speed = static_cast<float>(kMaxSpeed);
+    EnvSpec spec;
+    spec.observation = {box<float>({2}, {left, -speed}, {right, speed})};
+    spec.action = {std::move(action)};
+    return spec;
+  }
+
+  double position_ = 0.0, velocity_ = 0.0;
+  double goal_velocity_;
+};
+
+class MountainCar : public CarInValley {
+ public:
+  using CarInValley::CarInValley;
+
+  static EnvSpec spec(const Config&) { return spec_with(discrete(3)); }
 
   Outcome step(const ActionRow& action, Rng&) {
     const double push = static_cast<double>(action.index() - 1) * kForce;
@@ -45,20 +66,10 @@ class MountainCar {
     return {-1.0, position_ >= kGoal && velocity_ >= goal_velocity_, false};
   }
 
-  void observe(const Row& row) const {
-    float* out = row.observation<float>();
-    out[0] = static_cast<float>(position_);
-    out[1] = static_cast<float>(velocity_);
-  }
-
   void picture(std::vector<double>& numbers) const { numbers.insert(numbers.end(), {position_, velocity_}); }
 
  private:
-  static constexpr double kLeft = -1.2, kRight = 0.6, kGoal = 0.5, kMaxSpeed = 0.07;
-  static constexpr double kForce = 0.001, kGravity = 0.0025;
-
-  double position_ = 0.0, velocity_ = 0.0;
-  double goal_velocity_;
+  static constexpr double kGoal = 0.5, kForce = 0.001;
 };
 
 }  // namespace stepmill

@@ -7,37 +7,20 @@
 #include <cmath>
 
 #include <stepmill/env.h>
+#include "envs/classic/mountain_car.h"
 #include "envs/numpy/float32.h"
 #include "envs/numpy/scalar.h"
-#include "envs/classic/reset_bounds.h"
 
 namespace stepmill {
 
-class MountainCarContinuous {
+class MountainCarContinuous : public CarInValley {
  public:
-  static constexpr bool kNeverBlocks = true;
+  using CarInValley::CarInValley;
 
-  static std::vector<ConfigItem> configuration() { return {{"goal_velocity", 0.0}}; }
-
-  static constexpr const char* kResetOptions[] = {"low", "high", nullptr};
-  static void check_options(const Options& options) { reset_bounds(options, -0.6, -0.4); }
-
-  static EnvSpec spec(const Config&) {
-    const double left = static_cast<float>(kLeft), right = static_cast<float>(kRight);
-    const double speed = static_cast<float>(kMaxSpeed);
-    EnvSpec spec;
-    spec.observation = {box<float>({2}, {left, -speed}, {right, speed})};
-    spec.action = {box<float>({1}, {-1.0}, {1.0})};
-    return spec;
-  }
-
-  explicit MountainCarContinuous(const Config& config)
-      : goal_velocity_(config.real("goal_velocity")) {}
+  static EnvSpec spec(const Config&) { return spec_with(box<float>({1}, {-1.0}, {1.0})); }
 
   void reset(Rng& rng, const Options& options) {
-    const auto [low, high] = reset_bounds(options, -0.6, -0.4);
-    position_ = rng.uniform(low, high);
-    velocity_ = 0.0;
+    CarInValley::reset(rng, options);
     has_moved_ = false;
   }
 
@@ -50,19 +33,12 @@ class MountainCarContinuous {
     return {(at_goal ? 100.0 : 0.0) - cost, at_goal, false};
   }
 
-  void observe(const Row& row) const {
-    float* out = row.observation<float>();
-    out[0] = static_cast<float>(position_);
-    out[1] = static_cast<float>(velocity_);
-  }
-
   void picture(std::vector<double>& numbers) const {
     numbers.insert(numbers.end(), {position_, velocity_, has_moved_ ? 1.0 : 0.0});  // the last one tells the type
   }
 
  private:
-  static constexpr double kLeft = -1.2, kRight = 0.6, kGoal = 0.45, kMaxSpeed = 0.07;
-  static constexpr double kPower = 0.0015, kGravity = 0.0025;
+  static constexpr double kGoal = 0.45, kPower = 0.0015;
 
   // Drives one step, computing in Real, and tells whether the goal was reached.
   template <class Real>
@@ -99,9 +75,7 @@ class MountainCarContinuous {
     return push - static_cast<float>(slope);
   }
 
-  double position_ = 0.0, velocity_ = 0.0;  // after a step, values that float32 holds
-  double goal_velocity_;
-  bool has_moved_ = false;
+  bool has_moved_ = false;  // then position and velocity are values that float32 holds
 };
 
 }  // namespace stepmill

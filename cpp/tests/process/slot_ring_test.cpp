@@ -143,16 +143,6 @@ TEST(batch_numbers_wrap) {
   check_slot(r.ring.claim(1, 1), 0, 0, 2000);
 }
 
-TEST(there_is_a_place_for_every_batch_that_can_be_open) {
-  for (std::int32_t envs = 1; envs < 40; ++envs)
-    for (std::int32_t batch = 1; batch <= envs; ++batch) {
-      Ring r(envs, batch);
-      // One is sealed early and not received, while the others hold every env.
-      CHECK(r.ring.places() >= static_cast<std::uint32_t>((envs + batch - 1) / batch + 1));
-      CHECK((r.ring.places() & (r.ring.places() - 1)) == 0u);
-    }
-}
-
 // ---- many threads claim, one opens, seals and receives -------------------------------------------
 
 // What a pool does with a ring: envs come back from threads in any order, each into one slot, and batches are
