@@ -65,7 +65,8 @@ Ids PlayerRows::read_owners(nb::handle owners, const std::string& which) const {
   const auto num_envs = static_cast<std::int64_t>(named_.size());
   for (const std::int64_t env : given.numbers) {
     if (env < 0 || env >= num_envs)
-      raise("EnvIdError", "players.env_id " + std::to_string(env) + " is out of range [0, " + std::to_string(num_envs) + ")");
+      raise("EnvIdError", "players.env_id " + std::to_string(env) + " is out of range [0, " +
+                              std::to_string(num_envs) + ")");
     if (!named_[static_cast<std::size_t>(env)])
       raise("EnvIdError", "players.env_id names env " + std::to_string(env) + ", which env_id does not");
   }

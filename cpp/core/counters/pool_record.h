@@ -131,7 +131,8 @@ struct PoolWords {
   std::vector<Words> workers;
 
   PoolWords(const Word* record, std::uint64_t num_workers) {
-    constexpr std::size_t kCaller = offsetof(PoolRecord, caller) / sizeof(Word), kWorker = sizeof(WorkerRecord) / sizeof(Word);
+    constexpr std::size_t kCaller = offsetof(PoolRecord, caller) / sizeof(Word);
+    constexpr std::size_t kWorker = sizeof(WorkerRecord) / sizeof(Word);
     pool = copy_of(record, kCaller);
     caller = copy_of(record + kCaller, kWorker);
     for (std::uint64_t w = 1; w <= num_workers; ++w) workers.push_back(copy_of(record + kCaller + w * kWorker, kWorker));
