@@ -109,7 +109,7 @@ from stepmill.zoo.vizdoom.start import starting
 game = vizdoom.DoomGame()
 game.load_config(f"{vizdoom.scenarios_path}/basic.cfg")
 game.set_window_visible(False)
-with starting(game, "X", "", False):
+with starting(game, "X", ""):
     game.init()
     print(game.get_instance_id(), flush=True)
     sys.stdin.readline()
