@@ -72,12 +72,13 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         for key in options:
             if key not in DEFAULTS and key != "max_episode_steps":
                 raise UnknownConfigError(f"{game} has no option {key!r}. Known: {', '.join(DEFAULTS)}")
-        self.game, self.options = game, (o := AtariOptions.read(game, options))
+        self.game = game
+        self.options = o = AtariOptions.read(game, options)
         self._console = console = AtariConsole(game, o, reuse_memory)
         self.ale, self.info_space = console.ale, info_space(o)
         self.metadata, self.render_mode = console.metadata, console.render_mode
         self.observation_space, self.action_space = console.observation_space, spaces.Discrete(console.num_actions)
-        self._env: gymnasium.Env[Any, Any] = console
+        self._env: Any = console
         if o.episodic_life:
             self._env = EpisodicLifeEnv(self._env)
         if o.use_fire_reset and console.has_fire:
@@ -131,7 +132,7 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         return self._console.is_over
 
 
-class AtariConsole(gymnasium.Env[np.ndarray, int]):
+class AtariConsole(gymnasium.Env[np.ndarray, Any]):
     """The emulator with a game: no-ops at its start, skipped frames, and the last pictures, small and stacked.
 
     Its episodes are those of Gymnasium's ``FrameStackObservation(AtariPreprocessing(...))``: pixels, rewards, ends,

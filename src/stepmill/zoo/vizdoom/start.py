@@ -76,6 +76,8 @@ def _in_its_place(game: Any, program: str) -> Iterator[None]:
     finally:
         if game.is_running():
             start_game.remove_files(game.get_instance_id())
+        else:
+            start_game.sweep()
         os.close(script)
 
 
