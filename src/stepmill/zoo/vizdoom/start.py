@@ -29,6 +29,7 @@ from stepmill.zoo.vizdoom import start_game
 
 _SHARED_BYTES = 16 << 20  # a game's shared memory, and some to spare
 _TRIAL_S = 60
+_KNOWN_ARGUMENTS = ("", "-deathmatch", "+sv_noautoaim 1")  # of ViZDoom's own scenarios
 _FAILURES = (
     *(vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException, vizdoom.ViZDoomNoOpenALSoundException),
     *(vizdoom.FileDoesNotExistException, vizdoom.MessageQueueException, vizdoom.SharedMemoryException),
@@ -50,7 +51,8 @@ def starting(game: Any, name: str, program: str) -> Iterator[None]:
     files = [program, *_find_wads(game, name)]
     check_wads(name, files[1:], game.get_doom_map())
     _check_shared_memory(name)
-    if game.get_game_args() or not all(Path(one).is_relative_to(vizdoom.root_path) for one in files):
+    is_vizdooms_own = all(Path(one).is_relative_to(vizdoom.root_path) for one in files)
+    if not is_vizdooms_own or game.get_game_args().strip() not in _KNOWN_ARGUMENTS:
         keys = ("doom_game_path", "doom_scenario_path", "doom_map", "doom_skill", "game_args")
         settings = json.dumps({key: getattr(game, f"get_{key}")() for key in keys})
         _try_start(name, settings, program, tuple(os.stat(one).st_mtime_ns for one in files))
