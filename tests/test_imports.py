@@ -135,7 +135,7 @@ NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts
 # The names that modules have in common. This list only gets shorter.
 REPEATED_MODULES = {
     *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "options"),
-    *("play", "policy", "record", "report", "results", "server", "simulator", "spaces", "spec", "trial", "watch"),
+    *("play", "policy", "record", "results", "server", "simulator", "spaces", "spec", "trial", "watch"),
 }
 
 
