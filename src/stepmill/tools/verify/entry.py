@@ -27,9 +27,8 @@ from stepmill.settings import SETTINGS, AutoresetWord, Backend, Ray, check_setti
 from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.python_env import PythonModel
 from stepmill.system.optional import MUJOCO
-from stepmill.tools.verify.comparing import NOTHING
 from stepmill.tools.verify.results import Difference, Verification, Verifications
-from stepmill.tools.verify.side_by_side import Twin, Twins
+from stepmill.tools.verify.side_by_side import NOTHING, Twin, Twins
 from stepmill.values.arguments import whole_number
 
 Progress = Callable[[int], None]
