@@ -100,17 +100,12 @@ def verify(
 
 def why_incomparable(id: str) -> str | None:
     """What an id lacks to be compared; None if it can be. Raises if it is unknown, or if its package is missing."""
-    if find(id).native is None:
+    record = find(id)
+    if record.native is None:
         return "has no native version to compare with Gymnasium's"
-    if not _has_twin(id):
+    if record.factory is None and id not in gymnasium.registry:
         return f"is not in Gymnasium {gymnasium.__version__}, so there is nothing to compare with"
     return None
-
-
-def _has_twin(id: str) -> bool:
-    """Whether there is a Python env to compare the native one with."""
-    record = find(id)
-    return record.native is not None and (record.factory is not None or id in gymnasium.registry)
 
 
 class Comparison:
@@ -141,7 +136,7 @@ class Comparison:
 
     def of_all(self) -> Verifications:
         """All native ids that have a counterpart here."""
-        outcomes = {id: self.attempt(id) for id in own_ids() if _has_twin(id)}
+        outcomes = {id: self.attempt(id) for id in own_ids() if why_incomparable(id) is None}
         results = tuple(one for one in outcomes.values() if isinstance(one, Verification))
         return Verifications(results, {id: one for id, one in outcomes.items() if isinstance(one, str)})
 
