@@ -148,5 +148,5 @@ def env_spec(pool: GymnasiumPool) -> EnvSpec | None:
 
 
 def _config_of(pool: GymnasiumPool) -> dict[str, Any]:
-    """That of every env, without how it is drawn."""
+    """The configuration of every env, without how it is drawn."""
     return {key: value for key, value in pool.spec.env_configs[0].items() if key != "render_mode"}

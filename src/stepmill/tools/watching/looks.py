@@ -29,7 +29,7 @@ _FASTEST = 1  # of zlib
 Stamp = tuple[int, int]  # the episode and the step that a picture shows
 
 
-class Shown:
+class LastPicture:
     """The last picture of an env. ``number`` grows from picture to picture, over all envs."""
 
     def __init__(self, number: int, at: float, frame: Frame) -> None:
@@ -67,7 +67,7 @@ class Looks:
         self._crews = crews
         self._lock = threading.Lock()
         self._viewers: dict[str, _Viewer] = {}
-        self._shown: dict[int, Shown] = {}
+        self._shown: dict[int, LastPicture] = {}
         self._count = 0
         self._times: deque[tuple[float, int]] = deque(maxlen=1024)  # when which env was drawn
         self._turns: dict[int, int] = {}  # when each env was asked for last, as a count
@@ -135,7 +135,7 @@ class Looks:
             if stamp is not None:
                 self._stamps[frame.env_id] = stamp
             self._count += 1
-            self._shown[frame.env_id] = Shown(self._count, now, frame)
+            self._shown[frame.env_id] = LastPicture(self._count, now, frame)
             self._times.append((now, frame.env_id))
         crew = next(number for number, one in enumerate(self._crews) if frame.env_id in one)
         is_first = crew not in self._begun
@@ -149,7 +149,7 @@ class Looks:
         """How many pictures there have been: the number of the last one."""
         return self._count
 
-    def shown(self, env: int) -> Shown | None:
+    def shown(self, env: int) -> LastPicture | None:
         """The last picture of an env, if there is one."""
         with self._lock:
             return self._shown.get(env)

@@ -47,23 +47,23 @@ def command(pid: int | None, interval: float, once: bool, terminal: Terminal) ->
     stepmill top 4242
     stepmill top 4242 --once --json
     """
-    watched = _Watched(pid)
+    processes = _Processes(pid)
     with _Keys(live=not once and not terminal.json) as keys, until_interrupted() as ending:
         if once:
             keys.wait(interval)
-            document = watched.look()
+            document = processes.look()
             terminal.result(document, lambda out: out.print(_drawn(out, document["processes"])))
         elif terminal.json:
             terminal.close()  # nothing here prints anything else, and each look is written at once
-            for document in _documents(watched, keys, interval):
+            for document in _documents(processes, keys, interval):
                 sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
                 sys.stdout.flush()
         else:
-            _show(watched, keys, interval, terminal)
+            _show(processes, keys, interval, terminal)
     return ending.code
 
 
-class _Watched:
+class _Processes:
     """The processes that are shown: the given one, or all that have pools."""
 
     def __init__(self, pid: int | None) -> None:
@@ -89,26 +89,26 @@ class _Watched:
         return {"processes": [report(before.get(pid), one) for pid, one in self._before.items()]}
 
 
-def _documents(watched: _Watched, keys: _Keys, interval: float) -> Iterator[dict[str, Any]]:
+def _documents(processes: _Processes, keys: _Keys, interval: float) -> Iterator[dict[str, Any]]:
     """A look after each interval, until a key ends it, or all that was watched has ended."""
     while not keys.wait(interval):
         try:
-            document = watched.look()
+            document = processes.look()
         except UsageError:
             return
         yield document
 
 
-def _show(watched: _Watched, keys: _Keys, interval: float, terminal: Terminal) -> None:
+def _show(processes: _Processes, keys: _Keys, interval: float, terminal: Terminal) -> None:
     out = terminal.out
     shown: Group | None = None
     if not out.is_terminal:
-        for document in _documents(watched, keys, interval):
+        for document in _documents(processes, keys, interval):
             out.print(_drawn(out, document["processes"]))
         return
     try:
         with Live(console=out, screen=True, auto_refresh=False) as live:
-            for document in _documents(watched, keys, interval):
+            for document in _documents(processes, keys, interval):
                 shown = _drawn(out, document["processes"])
                 live.update(shown, refresh=True)
     finally:
