@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import sys
@@ -54,10 +53,8 @@ def command(pid: int | None, interval: float, once: bool, terminal: Terminal) ->
             document = processes.look()
             terminal.result(document, lambda out: out.print(_drawn(out, document["processes"])))
         elif terminal.json:
-            terminal.close()  # nothing here prints anything else, and each look is written at once
             for document in _documents(processes, keys, interval):
-                sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-                sys.stdout.flush()
+                terminal.line(document)
         else:
             _show(processes, keys, interval, terminal)
     return ending.code

@@ -25,7 +25,7 @@ from stepmill.tools.cli.options import (
     set_option,
     target,
 )
-from stepmill.tools.cli.policy import RandomActions, load_policy
+from stepmill.tools.cli.policy import load_policy, play_on
 from stepmill.tools.cli.program import in_child
 from stepmill.tools.cli.terminal import ProgressLine, Terminal, short, until_interrupted
 from stepmill.tools.measuring.machine import cores, describe, up_to
@@ -160,10 +160,7 @@ class _Player:
 
     def __init__(self, pool: GymnasiumPool, policy: Policy | None, seed: int) -> None:
         self.rows_per_call = pool.batch_size
-        self._batches = pool.play(policy or RandomActions(pool.spec.action_space, seed, repeated=True), seed=seed)
-        starting = set(range(pool.num_envs))
-        while starting:
-            starting.difference_update(next(self._batches).env_ids.tolist())
+        self._batches = play_on(pool, policy, seed, repeated=True)
 
     def run(self, calls: int) -> None:
         for _ in itertools.islice(self._batches, calls):
