@@ -166,6 +166,7 @@ def test_memory_of_a_pool_is_flat_when_batches_are_dropped(task: Any, batch_size
         assert pool.stats()["memory_bytes"] == before
 
 
+@pytest.mark.slow
 def test_resident_size_is_flat_in_caller_and_workers() -> None:
     """With infos, text and resets that carry options, all of which go through more than the batches."""
     out = run_well(
@@ -352,6 +353,7 @@ pool.close()
     assert out.split() == ["True", "100"]
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_forks() -> None:
     """Children that end give back what they kept the parent from using again."""
     out = run_well(

@@ -278,6 +278,7 @@ def test_an_error_that_is_let_go_of_lets_its_batch_go(kind: str, view: str) -> N
 # ---- memory --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1000, 500], ids=["sync", "async"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_resident_size_is_flat_over_a_million_steps(view: str, batch_size: int) -> None:
