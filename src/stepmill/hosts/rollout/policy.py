@@ -80,7 +80,7 @@ def check_policy(policy: Any, user: str) -> None:
     if (problem := _shape_problem(policy, 3)) is None:
         return
     advice = ""
-    if _shape_problem(policy, 2) is None:
+    if any(_shape_problem(policy, count) is None for count in (1, 2)):  # the generator is easily forgotten
         advice = "; for a function of one env's observation and a generator, write stepmill.per_env(function)"
     raise InputError(f"{user}: expected a function {_FORM}, got {problem}{advice}")
 
@@ -89,6 +89,15 @@ def _shape_problem(function: Any, arguments: int) -> str | None:
     """What it is instead of a function of that many arguments; None if it may be one."""
     if not callable(function):
         return repr(function)
+    code = getattr(function, "__code__", None)
+    if (
+        code is not None
+        and (code.co_argcount, code.co_kwonlyargcount) == (arguments, 0)
+        and inspect.isfunction(function)
+    ):
+        return (
+            None  # a plain function, as nearly always: to read its signature takes longer than a short rollout's step
+        )
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of a compiled function
