@@ -24,9 +24,8 @@ import stepmill
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnsupportedError
-from support.envs.replay import CountingEnv, counts, ffmpegs, frames, names, play, recording
-from support.interrupts import no_garbage_collection
-from support.process_envs import (
+from support.envs.drawn import CountingEnv, counts, ffmpegs, frames, names, play, recording
+from support.envs.faulty import (
     belongings,
     ends,
     eventually,
@@ -36,6 +35,7 @@ from support.process_envs import (
     outcome,
     signal_to,
 )
+from support.interrupts import no_garbage_collection
 from support.subprocesses import run_well, start
 
 
@@ -413,7 +413,7 @@ def test_an_env_that_nobody_closes_finishes_its_video_when_it_is_collected(tmp_p
 
 IN_A_PROCESS = """
     import os, sys
-    from support.envs.replay import ffmpegs, play, recording
+    from support.envs.drawn import ffmpegs, play, recording
     env = recording({folder!r}, length=10)
     play(env, 2)
 """

@@ -20,8 +20,8 @@ from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost
 from stepmill.settings import check_settings
 from support.envs.contract import Pair
+from support.envs.faulty import Gate, belongings, descendants, eventually, left_since
 from support.envs.unmovable import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
-from support.process_envs import Gate, belongings, descendants, eventually, left_since
 from support.subprocesses import run, run_well, start
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
@@ -270,7 +270,7 @@ def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
     out = run_well(
         """
         from support.envs.unmovable import Recorded, Walk
-        from support.process_envs import *
+        from support.envs.faulty import *
         import subprocess, sys, tempfile
         import stepmill
         from stepmill.hosts import auto
@@ -301,7 +301,7 @@ def test_ctrl_c_ends_a_trial(tmp_path: Path, where: str) -> None:
     gate = Gate(tmp_path, 1)
     code = f"""
         from support.envs.unmovable import Recorded
-        from support.process_envs import *
+        from support.envs.faulty import *
         import stepmill
         from stepmill.hosts import auto
 

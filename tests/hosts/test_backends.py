@@ -16,7 +16,7 @@ import pytest
 import stepmill
 from stepmill.errors import ConcurrentUseError, ConfigError
 from stepmill.registry.records import find, own_ids
-from support.backend_envs import (
+from support.backends import (
     INLINE,
     PROCESSES,
     THREAD,

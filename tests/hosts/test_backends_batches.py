@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stepmill.errors import EnvError
-from support.backend_envs import INLINE, PROCESSES, TWO, Backend, WildEnv, assert_same, play
+from support.backends import INLINE, PROCESSES, TWO, Backend, WildEnv, assert_same, play
 from support.envs import FailingEnv
 from support.probes import MODES, VIEWS, ProbeTwin, leaves
 from support.subprocesses import run_well
@@ -173,7 +173,7 @@ def test_resident_size_is_flat_in_caller_and_workers() -> None:
         import gc
         import numpy as np
         import stepmill
-        from support.backend_envs import Actor, WildEnv
+        from support.backends import Actor, WildEnv
 
         def own_bytes(pid):
             '''What a process has for itself, whatever files others map beside it.'''
@@ -260,7 +260,7 @@ FORK = """
 import copy, os
 import numpy as np
 import stepmill
-from support.backend_envs import assert_same
+from support.backends import assert_same
 from support.forks import child, went_well
 from support.probes import ProbeTwin
 

@@ -11,7 +11,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.backend_envs import INLINE, PROCESSES, RAY, THREAD, TWO, AnsweringEnv, Backend, assert_same, attempt
+from support.backends import INLINE, PROCESSES, RAY, THREAD, TWO, AnsweringEnv, Backend, assert_same, attempt
 from support.envs import CountingEnv, FailingEnv
 from support.probes import VIEWS
 

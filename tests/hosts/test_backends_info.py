@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.backend_envs import (
+from support.backends import (
     INLINE,
     PROCESSES,
     TWO,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepmill.errors import ActionError, ObservationError
-from support.backend_envs import INLINE, TWO, Actor, Backend, EchoEnv, assert_same, attempt, stack
+from support.backends import INLINE, TWO, Actor, Backend, EchoEnv, assert_same, attempt, stack
 from support.envs import ShowEnv
 
 pytestmark = pytest.mark.usefixtures("server")

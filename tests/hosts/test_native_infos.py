@@ -15,7 +15,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import stepmill
-from support.backend_envs import INLINE, THREAD, TWO, Backend, assert_same
+from support.backends import INLINE, THREAD, TWO, Backend, assert_same
 from support.probes import MODES, ProbeTwin
 
 pytestmark = pytest.mark.usefixtures("server")

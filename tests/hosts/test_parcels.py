@@ -13,8 +13,8 @@ import stepmill
 from stepmill import _native, errors
 from stepmill.hosts.observing import snapshot_of
 from support.carried import make_carried
+from support.envs.remote import Teller
 from support.probes import MODES, assert_equal
-from support.ray_envs import Teller
 
 pytestmark = pytest.mark.usefixtures("server")
 

@@ -11,8 +11,8 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
+from support.envs.faulty import ends
 from support.probes import ProbeTwin
-from support.process_envs import ends
 from support.subprocesses import run
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")

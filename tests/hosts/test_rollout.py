@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import errors
+from support.envs.remote import Teller
 from support.probes import assert_equal
-from support.ray_envs import Teller
 
 pytestmark = pytest.mark.usefixtures("server")
 

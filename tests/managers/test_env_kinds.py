@@ -22,13 +22,13 @@ from stepmill.managers import (
 )
 from support.envs import SpaceEnv
 from support.envs.contract import DmWalk, Pair, PairWithState, Walk
-from support.envs.managed import KINDS, Shapeless, Trial, launched, make
-from support.envs.replay import CountingEnv, counts
-from support.manager_cases import SERIAL_AND_ASYNC, pool_of
-from support.probes import ProbeTwin, assert_equal
-from support.process_envs import (
+from support.envs.drawn import CountingEnv, counts
+from support.envs.faulty import (
     eventually,
 )
+from support.envs.managed import KINDS, Shapeless, Trial, launched, make
+from support.manager_cases import SERIAL_AND_ASYNC, pool_of
+from support.probes import ProbeTwin, assert_equal
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -13,9 +13,7 @@ import pytest
 import stepmill
 from stepmill import EnvError, errors
 from support.envs.contract import Pair
-from support.envs.managed import Trial, count, doing, elapsed, launched, make, play, states, suffering
-from support.manager_cases import MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID
-from support.process_envs import (
+from support.envs.faulty import (
     DEATHS,
     RAISED,
     Gate,
@@ -25,6 +23,8 @@ from support.process_envs import (
     left_since,
     wait_at_gate,
 )
+from support.envs.managed import Trial, count, doing, elapsed, launched, make, play, states, suffering
+from support.manager_cases import MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

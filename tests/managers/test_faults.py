@@ -13,10 +13,8 @@ from gymnasium import spaces
 from stepmill import EnvError, errors
 from stepmill.managers import SubprocessEnvManager, SyncSubprocessEnvManager
 from support.envs.contract import Walk
-from support.envs.managed import KINDS, Trial, elapsed, launched, make, states, step_all, suffering
-from support.envs.replay import CountingEnv, counts
-from support.manager_cases import ERROR, MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID, pool_of
-from support.process_envs import (
+from support.envs.drawn import CountingEnv, counts
+from support.envs.faulty import (
     DEATHS,
     RAISED,
     Gate,
@@ -27,6 +25,8 @@ from support.process_envs import (
     left_since,
     signal_to,
 )
+from support.envs.managed import KINDS, Trial, elapsed, launched, make, states, step_all, suffering
+from support.manager_cases import ERROR, MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID, pool_of
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

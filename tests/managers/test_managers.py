@@ -12,12 +12,12 @@ from stepmill.errors import ConcurrentUseError
 from stepmill.managers import (
     SubprocessEnvManager,
 )
-from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
-from support.manager_cases import DONE, ERROR, EVERY_KIND, INIT, NEED_RESET, RESET, RUN, SERIAL_AND_ASYNC, VOID
-from support.process_envs import (
+from support.envs.faulty import (
     Gate,
     eventually,
 )
+from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
+from support.manager_cases import DONE, ERROR, EVERY_KIND, INIT, NEED_RESET, RESET, RUN, SERIAL_AND_ASYNC, VOID
 from support.subprocesses import run_well
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")

@@ -18,12 +18,12 @@ from stepmill.managers import (
     SyncSubprocessEnvManager,
 )
 from support.envs.contract import Walk
-from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
-from support.manager_cases import DONE, RUN, SERIAL_AND_ASYNC
-from support.process_envs import (
+from support.envs.faulty import (
     Gate,
     eventually,
 )
+from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
+from support.manager_cases import DONE, RUN, SERIAL_AND_ASYNC
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

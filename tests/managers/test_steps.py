@@ -17,10 +17,10 @@ from stepmill.managers import (
 )
 from support.envs import SpaceEnv
 from support.envs.contract import Walk
+from support.envs.faulty import Gate, eventually
 from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.manager_cases import DONE, ERROR, EVERY_KIND, NEED_RESET, RESET, SERIAL_AND_ASYNC
 from support.probes import assert_equal
-from support.process_envs import Gate, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

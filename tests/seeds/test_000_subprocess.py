@@ -18,8 +18,8 @@ from stepmill.envs import BaseEnvInfo, EnvElementInfo
 from stepmill.errors import ConfigError, InFlightError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
 from support.envs.contract import Corridor, corridors
+from support.envs.faulty import Gate, ends, eventually, parent_of
 from support.envs.managed import doing
-from support.process_envs import Gate, ends, eventually, parent_of
 from support.subprocesses import run_well
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SubprocessEnvManager}

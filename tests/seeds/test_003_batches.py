@@ -15,8 +15,8 @@ from dm_env import StepType
 import stepmill as envpool
 from stepmill.errors import InFlightError
 from support.envs import draws
+from support.envs.faulty import FaultyEnv, Gate
 from support.probes import ProbeTwin, assert_equal, seen
-from support.process_envs import FaultyEnv, Gate
 
 EVERY_VIEW = pytest.mark.parametrize("view", ["gym", "dm"])
 

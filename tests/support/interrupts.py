@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from support.envs.faulty import Gate
 from support.probes import in_thread, wait_until_inside
-from support.process_envs import Gate
 
 
 class Struck(Exception):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stepmill.system.uninterrupted import LastingThread, uninterrupted
+from support.envs.faulty import eventually
 from support.injection import Alarm, Alarms, at_every_point
-from support.process_envs import eventually
 from support.subprocesses import run_well
 
 pytestmark = pytest.mark.usefixtures("deadline")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stepmill.envs.env_info import element_info_of
 from stepmill.errors import SpaceError
 from stepmill.wrappers.observations import FlatObs
-from support.wrapper_probe import NESTED, VECTOR, ScriptedEnv
+from support.envs.cycling import NESTED, VECTOR, ScriptedEnv
 
 FLOAT_IMAGE = spaces.Box(0, 1, (1, 2, 2), np.float32)
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from stepmill.errors import ActionError, SpaceError
 from stepmill.wrappers.action_wrappers import GymHybridDictAction
-from support.wrapper_probe import VECTOR, ScriptedEnv
+from support.envs.cycling import VECTOR, ScriptedEnv
 
 MOVING = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32), spaces.Box(-1, 1, (1,), np.float32)])
 

@@ -14,7 +14,7 @@ from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError
 from stepmill.wrappers.normalisation import ObsNormEnv, RewardNormEnv, StaticObsNorm
 from stepmill.wrappers.running_mean_std import RunningMeanStd
-from support.wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
+from support.envs.cycling import VECTOR, ScriptedEnv, play, rewards_of
 
 IMAGE = spaces.Box(0, 255, (2, 2, 3), np.uint8)
 FLOAT_IMAGE = spaces.Box(0.0, 1.0, (3, 2, 2), np.float32)

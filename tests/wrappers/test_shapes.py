@@ -20,7 +20,7 @@ import stepmill.wrappers as wrappers_package
 from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, SpaceError
 from stepmill.wrappers import WRAPPERS, FrameStack, WarpFrame, find_wrapper, update_shape, wrap, wrapper_names
-from support.wrapper_envs import CASES, FLOATS, GREY, HYBRID, MIXED, PAIR, RAM, RGB, SCENE, VECTOR, Case, ChanceEnv
+from support.envs.scripted import CASES, FLOATS, GREY, HYBRID, MIXED, PAIR, RAM, RGB, SCENE, VECTOR, Case, ChanceEnv
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 

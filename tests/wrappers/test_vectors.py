@@ -19,7 +19,7 @@ from stepmill.wrappers.action_wrappers import ActionRepeat, GymHybridDictAction
 from stepmill.wrappers.episodes import TimeLimit
 from stepmill.wrappers.observations import FlatObs, ObsPlusPrevActRew
 from stepmill.wrappers.rewards import DelayReward, EvalEpisodeReturn
-from support.wrapper_probe import IMAGE, NESTED, VECTOR, ScriptedEnv, play, rewards_of
+from support.envs.cycling import IMAGE, NESTED, VECTOR, ScriptedEnv, play, rewards_of
 
 FLOAT_IMAGE = spaces.Box(0, 1, (1, 2, 2), np.float32)
 MOVING = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32), spaces.Box(-1, 1, (1,), np.float32)])

@@ -13,9 +13,9 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, WorkerDiedError
-from support.backend_envs import AnsweringEnv, WildEnv, assert_same, play
+from support.backends import AnsweringEnv, WildEnv, assert_same, play
 from support.envs import Plain
-from support.process_envs import FaultyEnv, Gate, kill_worker
+from support.envs.faulty import FaultyEnv, Gate, kill_worker
 
 pytestmark = [pytest.mark.zoo, pytest.mark.usefixtures("deadline")]
 

@@ -9,9 +9,7 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.interrupts import struck_inside
-from support.probes import in_thread, wait_until_inside
-from support.process_envs import (
+from support.envs.faulty import (
     FaultyEnv,
     Gate,
     Row,
@@ -22,6 +20,8 @@ from support.process_envs import (
     send,
     worker_pids,
 )
+from support.interrupts import struck_inside
+from support.probes import in_thread, wait_until_inside
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -16,7 +16,7 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.process_envs import (
+from support.envs.faulty import (
     DEATHS,
     FaultyEnv,
     Gate,
@@ -40,7 +40,7 @@ import gc, json, os, signal, sys
 from pathlib import Path
 import stepmill
 from stepmill import errors
-from support.process_envs import *
+from support.envs.faulty import *
 """
 
 
@@ -444,7 +444,7 @@ def test_a_crash_shows_where_it_happened(capfd: Any, mishap: str, says: str) -> 
         act(pool)
     err = capfd.readouterr().err
     assert f"stepmill: env 2 crashed in worker 1 (pid {pid}):\nFatal Python error: {says}" in err
-    assert "process_envs.py" in err
+    assert "faulty.py" in err
 
 
 def test_a_crash_in_a_constructor_shows_the_env_too(capfd: Any) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.probes import MODES, ProbeTwin
-from support.process_envs import (
+from support.envs.faulty import (
     DEATHS,
     RAISED,
     FaultyEnv,
@@ -30,6 +29,7 @@ from support.process_envs import (
     send,
     worker_pids,
 )
+from support.probes import MODES, ProbeTwin
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

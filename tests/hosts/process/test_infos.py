@@ -16,11 +16,11 @@ from gymnasium import spaces
 import stepmill
 from stepmill import errors
 from support.envs import Plain, SpaceEnv
-from support.probes import ProbeTwin, assert_equal
-from support.process_envs import (
+from support.envs.faulty import (
     FaultyEnv,
     outcome,
 )
+from support.probes import ProbeTwin, assert_equal
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -33,10 +33,10 @@ from stepmill.errors import (
 from stepmill.hosts.shares import Share, share_out
 from stepmill.sources.source import EnvBlueprint, PythonSource
 from stepmill.system.interpreters import build_mark
-from support.backend_envs import AnsweringEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
+from support.backends import AnsweringEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
 from support.envs import CountingEnv, Plain
+from support.envs.faulty import FaultyEnv, Gate, belongings, ends, eventually, kill_worker, left_since, worker_pids
 from support.islands import ONLY_THERE, make_environment, make_program
-from support.process_envs import FaultyEnv, Gate, belongings, ends, eventually, kill_worker, left_since, worker_pids
 from support.subprocesses import run_well, start
 
 pytestmark = pytest.mark.usefixtures("deadline")

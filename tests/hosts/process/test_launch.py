@@ -30,7 +30,7 @@ print("begun", flush=True)
 import gymnasium, os, sys
 import numpy as np
 import stepmill
-from support.backend_envs import assert_same, play
+from support.backends import assert_same, play
 from support.envs import CountingEnv
 
 class Mine(CountingEnv):

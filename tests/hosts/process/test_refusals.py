@@ -32,7 +32,7 @@ from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.wire import Wire
 from stepmill.system.refusals import explained_refusals, refusal
 from support.envs import CountingEnv
-from support.process_envs import ends, eventually, parent_of, signal_to, worker_pids
+from support.envs.faulty import ends, eventually, parent_of, signal_to, worker_pids
 from support.subprocesses import run
 
 BACKENDS = ["inline", "process"]
@@ -44,7 +44,7 @@ import os, resource, sys
 import stepmill
 from support.envs import CountingEnv
 from stepmill.testing import end_servers
-from support.process_envs import descendants, eventually
+from support.envs.faulty import descendants, eventually
 
 def used():
     return len(os.listdir("/proc/self/fd"))
@@ -127,7 +127,7 @@ def test_a_worker_that_cannot_be_started_again_says_why_and_what_to_do() -> None
 import os, resource
 import stepmill
 from support.envs import CountingEnv
-from support.process_envs import ends, signal_to, worker_pids
+from support.envs.faulty import ends, signal_to, worker_pids
 
 pool = stepmill.make(CountingEnv, num_envs=1, backend="process")
 pool.reset()

@@ -15,9 +15,7 @@ import stepmill
 from stepmill.hosts.process.caller import servers
 from stepmill.hosts.process.caller.server_handle import ServerHandle
 from stepmill.testing import end_servers
-from support.islands import make_environment
-from support.probes import ProbeTwin
-from support.process_envs import (
+from support.envs.faulty import (
     Surroundings,
     belongings,
     descendants,
@@ -28,6 +26,8 @@ from support.process_envs import (
     server_of_a_pool,
     signal_to,
 )
+from support.islands import make_environment
+from support.probes import ProbeTwin
 from support.subprocesses import run_well, start
 
 pytestmark = pytest.mark.usefixtures("deadline")
@@ -124,7 +124,7 @@ def test_workers_inherit_from_the_caller_as_it_is_now() -> None:
     out = run_well(
         """
         import os, resource, stepmill
-        from support.process_envs import Surroundings, server_of
+        from support.envs.faulty import Surroundings, server_of
 
         with stepmill.make(Surroundings, backend="process") as pool:
             before = server_of(pool)
@@ -209,7 +209,7 @@ def test_one_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -
 
 PROGRAM = """
 import os, sys
-from support.process_envs import server_of_a_pool
+from support.envs.faulty import server_of_a_pool
 print(server_of_a_pool(), flush=True)
 """
 
@@ -231,7 +231,7 @@ def test_a_forked_child_has_none() -> None:
     out = run_well(
         PROGRAM
         + """
-from support.process_envs import descendants
+from support.envs.faulty import descendants
 for _ in range(2):
     child = os.fork()
     if child == 0:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from support.process_envs import Gate, act, collect, send
+from support.envs.faulty import Gate, act, collect, send
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -57,7 +57,7 @@ def test_a_step_is_named_with_its_stack(make: Any, said: Said, batch_size: int) 
         text,
     )
     assert "in wait_at_gate" in text
-    assert "process_envs.py" in text
+    assert "faulty.py" in text
     assert not rows[2].abnormal
 
 

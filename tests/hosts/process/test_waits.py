@@ -12,8 +12,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.interrupts import struck_inside
-from support.process_envs import (
+from support.envs.faulty import (
     STUCK,
     FaultyEnv,
     Gate,
@@ -29,6 +28,7 @@ from support.process_envs import (
     signal_to,
     worker_pids,
 )
+from support.interrupts import struck_inside
 from support.subprocesses import start
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
@@ -356,7 +356,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_caller_and_no_worker(tmp_path: Path) -
     with start(
         f"""
         from pathlib import Path
-        from support.process_envs import *
+        from support.envs.faulty import *
         import stepmill
         gate = Gate(Path({str(tmp_path)!r}), 2)
         pool = stepmill.make(FaultyEnv, num_envs=2, num_workers=2, backend="process", mishap="gate", folder=gate.folder)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support import ray_cluster
-from support.process_envs import no_hang
+from support.envs.faulty import no_hang
 from support.ray_here import RayHere
 
 

@@ -16,8 +16,8 @@ from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.ray import env_actor
 from stepmill.hosts.ray.ray_host import RayHost
 from stepmill.managers import RayEnvManager
+from support.envs.remote import Teller
 from support.probes import MODES, assert_equal
-from support.ray_envs import Teller
 from support.ray_here import RayHere
 
 pytestmark = pytest.mark.usefixtures("server")

@@ -12,11 +12,11 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, RayEnvManager, SubprocessEnvManager, create_env_manager
-from support.backend_envs import assert_same
+from support.backends import assert_same
 from support.envs.managed import Trial, play
+from support.envs.remote import Teller
 from support.on_ray import make_on_ray
 from support.probes import assert_equal
-from support.ray_envs import Teller
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),

@@ -22,11 +22,11 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.hosts.ray.actors import Actors
+from support.envs.faulty import ends
+from support.envs.remote import Sleeper, Teller
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import assert_equal
-from support.process_envs import ends
 from support.ray_cluster import NODE
-from support.ray_envs import Sleeper, Teller
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),

@@ -12,10 +12,10 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.hosts.ray.actors import Actors
+from support.envs.faulty import eventually
+from support.envs.remote import DeadlyToBuild, Follower, Greedy, SlowToBuild, Teller, Unbuildable
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import MODES, assert_equal
-from support.process_envs import eventually
-from support.ray_envs import DeadlyToBuild, Follower, Greedy, SlowToBuild, Teller, Unbuildable
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),

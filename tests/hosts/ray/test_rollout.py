@@ -16,9 +16,9 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.hosts.ray.actors import Actors
+from support.envs.remote import Mixed, Teller
 from support.on_ray import actors_of, make_on_ray, wait_until_dead
 from support.probes import assert_equal
-from support.ray_envs import Mixed, Teller
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),

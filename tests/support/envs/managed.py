@@ -19,8 +19,8 @@ from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.managers import BaseEnvManager, EnvState, RayEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
 from support import ray_cluster
 from support.envs.contract import Walk
+from support.envs.faulty import MISHAPS, Gate, tell_gate, wait_at_gate
 from support.probes import in_thread
-from support.process_envs import MISHAPS, Gate, tell_gate, wait_at_gate
 
 KINDS: dict[str, type[BaseEnvManager]] = {
     "serial": BaseEnvManager,

@@ -14,9 +14,9 @@ import stepmill
 from stepmill.tools.top.processes import ProcessSnapshot, look_at
 from stepmill.tools.top.report import report
 from support.envs import CountingEnv
+from support.envs.faulty import FaultyEnv, Gate, act, ends, eventually, signal_to, worker_pids
 from support.envs.managed import launched
 from support.probes import GatedPool, in_thread
-from support.process_envs import FaultyEnv, Gate, act, ends, eventually, signal_to, worker_pids
 
 
 def seen(since: ProcessSnapshot | None = None, number: int | None = None) -> Any:

@@ -21,8 +21,8 @@ import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.tools.watching.watch import Watch
+from support.envs.faulty import eventually
 from support.forks import child, went_well
-from support.process_envs import eventually
 from support.watching import Client, Painted
 
 pytestmark = pytest.mark.usefixtures("deadline")
