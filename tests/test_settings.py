@@ -12,7 +12,9 @@ import pytest
 import stepmill
 from stepmill import StepmillError, errors
 from stepmill.settings import check_settings
-from support.probes import KINDS, VIEWS, ProbeTwin, new_threads, threads
+from support.envs import ProbeTwin
+from support.probes import KINDS, VIEWS
+from support.processes import new_threads, threads
 from support.subprocesses import run_well
 from support.twins import TASKS
 
@@ -150,7 +152,7 @@ def test_a_space_of_too_many_dimensions_is_refused() -> None:
     code = """
     import numpy as np, stepmill
     from gymnasium import spaces
-    from support.envs import env_of
+    from support.envs.many_spaces import env_of
 
     space = spaces.Box(0, 1, (1,) * 33, np.float32)
     for args in ((spaces.Discrete(2), space), (space,)):

@@ -25,18 +25,10 @@ from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnsupportedError
 from support.envs.drawn import CountingEnv, counts, ffmpegs, frames, names, play, recording
-from support.envs.faulty import (
-    belongings,
-    ends,
-    eventually,
-    kill_worker,
-    left_since,
-    no_hang,
-    outcome,
-    signal_to,
-)
-from support.interrupts import no_garbage_collection
+from support.envs.faulty import outcome
+from support.processes import belongings, kill_worker, left_since, signal_to
 from support.subprocesses import run_well, start
+from support.waiting import ends, eventually, no_garbage_collection, no_hang
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import StepmillError, errors
-from support.envs import env_of
-from support.probes import KINDS, VIEWS, assert_equal, make_probe, reset_obs, seen
+from support.envs.many_spaces import env_of
+from support.probes import KINDS, VIEWS, assert_same, make_probe, reset_obs, seen
 from support.subprocesses import run_well
 from support.twins import GOOD, N, assert_like_twin, assert_refused
 
@@ -163,7 +163,7 @@ WHOLE = {
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_of_any_type_are_discrete_actions(pair: tuple[Any, Any], name: str) -> None:
     pool, twin = pair
-    assert_equal(pool.step(WHOLE[name]), twin.step(np.ones(N, np.int64)))
+    assert_same(pool.step(WHOLE[name]), twin.step(np.ones(N, np.int64)))
 
 
 GOOD_IDS = {
@@ -313,7 +313,7 @@ def test_a_bad_part_is_named_and_refused(view: str, name: str) -> None:
     with stepmill.make(Mixed, view, num_envs=2, backend="inline") as pool:
         pool.reset()
         assert_refused(pool, lambda: pool.send(mixed_action(2, **parts)), errors.ActionError, ValueError, *words)
-        assert_equal(seen(view, pool.step(mixed_action(2))).obs, mixed_action(2))
+        assert_same(seen(view, pool.step(mixed_action(2))).obs, mixed_action(2))
 
 
 @pytest.mark.parametrize("view", VIEWS)

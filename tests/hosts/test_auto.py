@@ -20,9 +20,10 @@ from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost
 from stepmill.settings import check_settings
 from support.envs.contract import Pair
-from support.envs.faulty import Gate, belongings, descendants, eventually, left_since
 from support.envs.unmovable import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
+from support.processes import belongings, descendants, left_since
 from support.subprocesses import run, run_well, start
+from support.waiting import Gate, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -271,6 +272,8 @@ def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
         """
         from support.envs.unmovable import Recorded, Walk
         from support.envs.faulty import *
+        from support.processes import *
+        from support.waiting import *
         import subprocess, sys, tempfile
         import stepmill
         from stepmill.hosts import auto
@@ -302,6 +305,8 @@ def test_ctrl_c_ends_a_trial(tmp_path: Path, where: str) -> None:
     code = f"""
         from support.envs.unmovable import Recorded
         from support.envs.faulty import *
+        from support.processes import *
+        from support.waiting import *
         import stepmill
         from stepmill.hosts import auto
 

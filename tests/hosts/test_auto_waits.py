@@ -17,8 +17,8 @@ from stepmill import _native
 from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost, Stopwatch
 from stepmill.settings import check_settings
-from support.envs.faulty import eventually
 from support.envs.unmovable import Recorded, Walk
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

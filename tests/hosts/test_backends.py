@@ -16,24 +16,11 @@ import pytest
 import stepmill
 from stepmill.errors import ConcurrentUseError, ConfigError
 from stepmill.registry.records import find, own_ids
-from support.backends import (
-    INLINE,
-    PROCESSES,
-    THREAD,
-    TWO,
-    Actor,
-    Backend,
-    OddEnv,
-    Thing,
-    WildEnv,
-    assert_same,
-    attempt,
-    build_by_id,
-    play,
-    play_async,
-)
-from support.envs import CountingEnv, DiscountEnv
-from support.probes import MODES, VIEWS, in_thread
+from support.backends import INLINE, PROCESSES, THREAD, TWO, Actor, Backend, attempt, play, play_async
+from support.envs import CountingEnv, DiscountEnv, OddEnv
+from support.envs.many_spaces import Thing, WildEnv, build_by_id
+from support.probes import MODES, VIEWS, assert_same
+from support.waiting import in_thread
 
 pytestmark = pytest.mark.usefixtures("server")
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from stepmill.errors import EnvError
-from support.backends import INLINE, PROCESSES, TWO, Backend, WildEnv, assert_same, play
-from support.envs import FailingEnv
-from support.probes import MODES, VIEWS, ProbeTwin, leaves
+from support.backends import INLINE, PROCESSES, TWO, Backend, play
+from support.envs import FailingEnv, ProbeTwin
+from support.envs.many_spaces import WildEnv
+from support.probes import MODES, VIEWS, assert_same, leaves
 from support.subprocesses import run_well
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -173,7 +174,8 @@ def test_resident_size_is_flat_in_caller_and_workers() -> None:
         import gc
         import numpy as np
         import stepmill
-        from support.backends import Actor, WildEnv
+        from support.backends import Actor
+        from support.envs.many_spaces import WildEnv
 
         def own_bytes(pid):
             '''What a process has for itself, whatever files others map beside it.'''
@@ -211,7 +213,7 @@ def test_memory_of_dropped_batches_goes_back() -> None:
         import os
         import numpy as np
         import stepmill
-        from support.probes import ProbeTwin
+        from support.envs import ProbeTwin
 
         def arena_bytes():
             '''What the memory that caller and workers share takes.'''
@@ -260,9 +262,9 @@ FORK = """
 import copy, os
 import numpy as np
 import stepmill
-from support.backends import assert_same
-from support.forks import child, went_well
-from support.probes import ProbeTwin
+from support.probes import assert_same
+from support.processes import child, went_well
+from support.envs import ProbeTwin
 
 def make(num_envs=16, backend="process", **arguments):
     if backend == "process":

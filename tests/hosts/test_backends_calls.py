@@ -11,9 +11,9 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.backends import INLINE, PROCESSES, RAY, THREAD, TWO, AnsweringEnv, Backend, assert_same, attempt
-from support.envs import CountingEnv, FailingEnv
-from support.probes import VIEWS
+from support.backends import INLINE, PROCESSES, RAY, THREAD, TWO, Backend, attempt
+from support.envs import AnsweringEnv, CountingEnv, FailingEnv
+from support.probes import VIEWS, assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 

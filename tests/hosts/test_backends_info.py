@@ -13,18 +13,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.backends import (
-    INLINE,
-    PROCESSES,
-    TWO,
-    Backend,
-    Colour,
-    InfoEnv,
-    Pair,
-    RewritingEnv,
-    Thing,
-    assert_same,
-)
+from support.backends import INLINE, PROCESSES, TWO, Backend
+from support.envs import InfoEnv, RewritingEnv
+from support.envs.many_spaces import Colour, Pair, Thing
+from support.probes import assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 

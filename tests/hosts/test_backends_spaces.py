@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepmill.errors import ActionError, ObservationError
-from support.backends import INLINE, TWO, Actor, Backend, EchoEnv, assert_same, attempt, stack
-from support.envs import ShowEnv
+from support.backends import INLINE, TWO, Actor, Backend, attempt, stack
+from support.envs.many_spaces import EchoEnv, ShowEnv
+from support.probes import assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 

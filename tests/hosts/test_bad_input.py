@@ -15,7 +15,8 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import StepmillError, errors
-from support.probes import KINDS, VIEWS, ProbeTwin, assert_equal, make_probe, seen
+from support.envs import ProbeTwin
+from support.probes import KINDS, VIEWS, assert_same, make_probe, seen
 from support.subprocesses import run, run_well
 from support.twins import BACKENDS, GOOD, TASKS, N, assert_like_twin, assert_refused
 
@@ -103,14 +104,14 @@ def test_a_bad_timeout_is_refused(pair: tuple[Any, Any], timeout: Any) -> None:
         if in_flight:
             pool.send(GOOD)
         assert_refused(pool, lambda: pool.recv(timeout), errors.InputError, ValueError, "expected seconds >= 0")
-    assert_equal(pool.recv(), twin.step(GOOD))
+    assert_same(pool.recv(), twin.step(GOOD))
 
 
 @pytest.mark.parametrize("timeout", [None, 60, 60.0, np.float32(60), float("inf"), 1e300, True])
 def test_a_good_timeout_is_taken(pair: tuple[Any, Any], timeout: Any) -> None:
     pool, twin = pair
     pool.send(GOOD)
-    assert_equal(pool.recv(timeout), twin.step(GOOD))
+    assert_same(pool.recv(timeout), twin.step(GOOD))
 
 
 def test_an_env_in_flight_takes_no_second_action(pair: tuple[Any, Any]) -> None:
@@ -123,7 +124,7 @@ def test_an_env_in_flight_takes_no_second_action(pair: tuple[Any, Any]) -> None:
     assert_refused(pool, lambda: pool.reset([1]), *refused, "env 1 is in flight")
     assert_refused(pool, lambda: pool.reset(options={"reset_mask": np.ones(N, bool)}), *refused)
     assert_refused(pool, pool.async_reset, *refused, "env 0 is in flight")
-    assert_equal(pool.recv(), twin.step(GOOD))
+    assert_same(pool.recv(), twin.step(GOOD))
     assert_like_twin(pool, twin)
 
 

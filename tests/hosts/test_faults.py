@@ -10,18 +10,9 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.probes import (
-    KINDS,
-    MODES,
-    VIEWS,
-    ProbeTwin,
-    assert_equal,
-    make_probe,
-    new_threads,
-    reset_obs,
-    seen,
-    threads,
-)
+from support.envs import ProbeTwin
+from support.probes import KINDS, MODES, VIEWS, assert_same, make_probe, reset_obs, seen
+from support.processes import new_threads, threads
 
 N = 4
 ACTION = np.array([0.25, 0.5, 0.75, 1.0], np.float32)
@@ -57,7 +48,7 @@ def test_a_failed_step_is_truncated_marked_and_without_reward(kind: str, view: s
         well.reset()
         for _ in range(2):
             last = well.step(ACTION)
-            assert_equal(pool.step(ACTION), last)
+            assert_same(pool.step(ACTION), last)
         result, error = result_of(lambda: pool.step(ACTION))
         batch, right = seen(view, result), seen(view, well.step(ACTION))
 

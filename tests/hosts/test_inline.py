@@ -17,8 +17,8 @@ from stepmill.errors import (
     ConfigError,
     EnvError,
 )
-from support.envs import CountingEnv, FailingEnv, SpaceEnv
-from support.probes import ProbeTwin
+from support.envs import CountingEnv, FailingEnv, ProbeTwin
+from support.envs.many_spaces import SpaceEnv
 
 
 def zeros(count: int) -> np.ndarray:

@@ -13,8 +13,9 @@ from stepmill import EnvError
 from stepmill.errors import (
     ObservationError,
 )
-from support.envs import CountingEnv, ShowEnv
-from support.probes import VIEWS, ProbeTwin, seen
+from support.envs import CountingEnv, ProbeTwin
+from support.envs.many_spaces import ShowEnv
+from support.probes import VIEWS, seen
 from support.subprocesses import run_well
 
 

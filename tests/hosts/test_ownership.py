@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 import stepmill
 from support.envs import Plain
-from support.probes import KINDS, MODES, VIEWS, assert_equal, leaves, make_probe, seen
+from support.probes import KINDS, MODES, VIEWS, assert_same, leaves, make_probe, seen
 from support.subprocesses import run_well
 
 N = 4
@@ -55,7 +55,7 @@ def test_a_thousand_batches_still_hold_what_they_held(kind: str, view: str, mode
             copies.append(copy.deepcopy(result))
         play(pool, 300)  # over what could be recycled
         for result, before in zip(kept, copies, strict=True):
-            assert_equal(result, before)
+            assert_same(result, before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,7 +65,7 @@ def test_batches_of_resets_are_kept_too(kind: str) -> None:
         copies = copy.deepcopy(kept)
         play(pool, 300)
         for result, before in zip(kept, copies, strict=True):
-            assert_equal(result, before)
+            assert_same(result, before)
 
 
 PARTS = {
@@ -153,7 +153,7 @@ def test_observations_of_many_parts_and_infos_are_kept(task: Any, mode: str) -> 
         for _ in range(300):
             pool.step(np.zeros(N, int))
         for result, before in zip(kept, copies, strict=True):
-            assert_equal(result, before)
+            assert_same(result, before)
 
 
 def test_an_env_that_reuses_its_arrays_does_not_change_what_was_handed_out() -> None:
@@ -192,7 +192,7 @@ def test_batches_outlive_their_pool(kind: str, view: str, end: str) -> None:
     with make_probe(kind, view, num_envs=N) as other:
         play(other, 100)
     for result, before in zip(kept, copies, strict=True):
-        assert_equal(result, before)
+        assert_same(result, before)
 
 
 # ---- the caller's own ----------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_what_the_caller_writes_into_a_batch_stays_there(kind: str) -> None:
     with make_probe(kind, num_envs=N) as pool, make_probe(kind, num_envs=N) as twin:
         for turn in range(50):
             result = pool.step(actions(turn))
-            assert_equal(result, twin.step(actions(turn)))
+            assert_same(result, twin.step(actions(turn)))
             for array in leaves(result):
                 if array.flags.writeable:
                     array.fill(77)
@@ -285,7 +285,7 @@ def test_resident_size_is_flat_over_a_million_steps(view: str, batch_size: int) 
         f"""
         import numpy as np
         import stepmill
-        from support.probes import resident_bytes
+        from support.processes import resident_bytes
 
         pool = stepmill.make("CartPole-v1", {view!r}, num_envs=1000, batch_size={batch_size})
         action = np.ones({batch_size}, np.int64)
@@ -310,7 +310,8 @@ def test_resident_size_of_python_envs_is_flat() -> None:
     out = run_well(
         """
         import numpy as np
-        from support.probes import make_probe, resident_bytes
+        from support.probes import make_probe
+        from support.processes import resident_bytes
 
         pool = make_probe("python", num_envs=50, length=10)
         action = np.zeros(50, np.float32)
@@ -327,7 +328,8 @@ def test_resident_size_of_python_envs_is_flat() -> None:
 
 HOLD = """
 import numpy as np
-from support.probes import make_probe, resident_bytes
+from support.probes import make_probe
+from support.processes import resident_bytes
 
 # 64 KiB of observations a batch, 128 MiB in all.
 pool = make_probe("native", num_envs=8, obs_size=1024, length=10)
@@ -379,8 +381,8 @@ FORK = """
 import copy, os, sys
 import numpy as np
 import stepmill
-from support.forks import child, went_well
-from support.probes import KINDS, assert_equal, make_probe
+from support.processes import child, went_well
+from support.probes import KINDS, assert_same, make_probe
 
 action = np.zeros(64, np.float32)
 """
@@ -399,7 +401,7 @@ tell, hear = os.pipe()[::-1], os.pipe()
 def body():
     os.read(tell[1], 1)  # until the parent has let go of everything and used the memory again
     for result, before in zip(kept, copies, strict=True):
-        assert_equal(result, before)
+        assert_same(result, before)
 
 pid = child(body)
 del kept
@@ -429,9 +431,9 @@ def body():
 
 print(went_well(child(body)))
 for result, right in zip(kept, expected, strict=True):
-    assert_equal(result, right)
+    assert_same(result, right)
 for _ in range(300):
-    assert_equal(pool.step(action), twin.step(action))
+    assert_same(pool.step(action), twin.step(action))
 print(pool.stats()["batches_held"])
 """
     )

@@ -8,11 +8,9 @@ import pytest
 
 from stepmill.managers import BaseEnvManager, EnvState, SyncSubprocessEnvManager
 from support.envs.contract import Walk
-from support.envs.faulty import (
-    Gate,
-)
 from support.envs.managed import launched, suffering
 from support.manager_cases import pool_of
+from support.waiting import Gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

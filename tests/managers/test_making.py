@@ -23,9 +23,9 @@ from stepmill.managers import (
     get_vec_env_setting,
 )
 from support.envs.contract import Walk
-from support.envs.faulty import Gate
 from support.envs.managed import KINDS, Trial, count, make, play, suffering
 from support.manager_cases import SERIAL_AND_ASYNC
+from support.waiting import Gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

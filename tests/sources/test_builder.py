@@ -14,13 +14,13 @@ import pytest
 import stepmill
 from stepmill.errors import ConfigError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
-from support.envs.faulty import belongings, left_since
 from support.envs.managed import Trial
 from support.envs.shared import (
     SHARED,
     given,
 )
 from support.envs.unmovable import Walk
+from support.processes import belongings, left_since
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

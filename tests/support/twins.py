@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepmill import StepmillError
-from support.probes import assert_equal
+from support.probes import assert_same
 
 TASKS = {"native": "CartPole-v1", "python": "gymnasium:CartPole-v1"}
 BACKENDS = {"native": "thread", "python": "inline"}
@@ -38,4 +38,4 @@ def assert_refused(
 
 def assert_like_twin(pool: Any, twin: Any) -> None:
     for action in (GOOD, 1 - GOOD, GOOD):
-        assert_equal(pool.step(action), twin.step(action))
+        assert_same(pool.step(action), twin.step(action))

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 import stepmill
 from stepmill import errors
 from stepmill.errors import EnvError, UnknownAttributeError, UnsupportedError
-from support.probes import assert_equal
+from support.probes import assert_same
 
 MODES = ("next_step", "same_step", "disabled")
 VIEWS = ("gymnasium", "gym", "dm")
@@ -341,7 +341,7 @@ def test_steps_by_name_and_through_the_class(view: str) -> None:
         other.reset()
         for name in ("actions", "action"):
             expected = other.step([0.25, 0.5])
-            assert_equal(pool.step(**{name: [0.25, 0.5]}), expected)
+            assert_same(pool.step(**{name: [0.25, 0.5]}), expected)
             expected = other.step([0.75], [1])
-            assert_equal(type(pool).step(pool, [0.75], env_id=[1]), expected)
+            assert_same(type(pool).step(pool, [0.75], env_id=[1]), expected)
         assert "env_id" in inspect.signature(type(pool).step).parameters

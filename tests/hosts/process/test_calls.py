@@ -9,19 +9,9 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.envs.faulty import (
-    FaultyEnv,
-    Gate,
-    Row,
-    act,
-    collect,
-    ends,
-    kill_worker,
-    send,
-    worker_pids,
-)
-from support.interrupts import struck_inside
-from support.probes import in_thread, wait_until_inside
+from support.envs.faulty import FaultyEnv, Row, act, collect, send
+from support.processes import kill_worker, worker_pids
+from support.waiting import Gate, ends, in_thread, struck_inside, wait_until_inside
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -16,22 +16,10 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.envs.faulty import (
-    DEATHS,
-    FaultyEnv,
-    Gate,
-    SpawningEnv,
-    act,
-    belongings,
-    descendants,
-    ends,
-    eventually,
-    left_since,
-    send,
-    signal_to,
-    worker_pids,
-)
+from support.envs.faulty import DEATHS, FaultyEnv, SpawningEnv, act, send
+from support.processes import belongings, descendants, left_since, signal_to, worker_pids
 from support.subprocesses import run, run_well, start
+from support.waiting import Gate, ends, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

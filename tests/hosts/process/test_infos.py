@@ -15,12 +15,13 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import errors
-from support.envs import Plain, SpaceEnv
+from support.envs import Plain, ProbeTwin
 from support.envs.faulty import (
     FaultyEnv,
     outcome,
 )
-from support.probes import ProbeTwin, assert_equal
+from support.envs.many_spaces import SpaceEnv
+from support.probes import assert_same
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -146,9 +147,9 @@ def test_infos_are_those_of_the_inline_pool() -> None:
         stepmill.make(SpaceEnv, **made, num_workers=2, backend="process") as pool,
         stepmill.make(SpaceEnv, **made, backend="inline") as inline,
     ):
-        assert_equal(pool.reset(), inline.reset())
+        assert_same(pool.reset(), inline.reset())
         for _ in range(9):
-            assert_equal(pool.step([0, 1, 0]), inline.step([0, 1, 0]))
+            assert_same(pool.step([0, 1, 0]), inline.step([0, 1, 0]))
 
 
 class TellingEnv(ProbeTwin):

@@ -33,11 +33,15 @@ from stepmill.errors import (
 from stepmill.hosts.shares import Share, share_out
 from stepmill.sources.source import EnvBlueprint, PythonSource
 from stepmill.system.interpreters import build_mark
-from support.backends import AnsweringEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
-from support.envs import CountingEnv, Plain
-from support.envs.faulty import FaultyEnv, Gate, belongings, ends, eventually, kill_worker, left_since, worker_pids
+from support.backends import play
+from support.envs import AnsweringEnv, CountingEnv, Plain
+from support.envs.faulty import FaultyEnv
+from support.envs.many_spaces import Colour, Pair, SayingEnv, WildEnv, WishingEnv
 from support.islands import ONLY_THERE, make_environment, make_program
+from support.probes import assert_same
+from support.processes import belongings, kill_worker, left_since, worker_pids
 from support.subprocesses import run_well, start
+from support.waiting import Gate, ends, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline")
 

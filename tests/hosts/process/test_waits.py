@@ -12,24 +12,10 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.envs.faulty import (
-    STUCK,
-    FaultyEnv,
-    Gate,
-    GateClock,
-    Row,
-    act,
-    belongings,
-    collect,
-    ends,
-    kill_worker,
-    left_since,
-    send,
-    signal_to,
-    worker_pids,
-)
-from support.interrupts import struck_inside
+from support.envs.faulty import STUCK, FaultyEnv, Row, act, collect, send
+from support.processes import belongings, kill_worker, left_since, signal_to, worker_pids
 from support.subprocesses import start
+from support.waiting import Gate, GateClock, ends, struck_inside
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -357,6 +343,8 @@ def test_ctrl_c_in_a_terminal_reaches_the_caller_and_no_worker(tmp_path: Path) -
         f"""
         from pathlib import Path
         from support.envs.faulty import *
+        from support.processes import *
+        from support.waiting import *
         import stepmill
         gate = Gate(Path({str(tmp_path)!r}), 2)
         pool = stepmill.make(FaultyEnv, num_envs=2, num_workers=2, backend="process", mishap="gate", folder=gate.folder)

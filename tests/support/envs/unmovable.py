@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from support.envs.faulty import tell_gate
+from support.waiting import tell_gate
 
 
 class Walk(gymnasium.Env[np.ndarray, int]):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.envs.faulty import eventually
+from support.waiting import eventually
 from support.watching import Client
 
 pytestmark = pytest.mark.usefixtures("deadline")

@@ -14,9 +14,11 @@ import stepmill
 from stepmill.tools.top.processes import ProcessSnapshot, look_at
 from stepmill.tools.top.report import report
 from support.envs import CountingEnv
-from support.envs.faulty import FaultyEnv, Gate, act, ends, eventually, signal_to, worker_pids
+from support.envs.faulty import FaultyEnv, act
 from support.envs.managed import launched
-from support.probes import GatedPool, in_thread
+from support.probes import GatedPool
+from support.processes import signal_to, worker_pids
+from support.waiting import Gate, ends, eventually, in_thread
 
 
 def seen(since: ProcessSnapshot | None = None, number: int | None = None) -> Any:

@@ -21,9 +21,10 @@ import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.tools.watching.watch import Watch
-from support.envs.faulty import eventually
-from support.forks import child, went_well
-from support.watching import Client, Painted
+from support.envs.drawn import Painted
+from support.processes import child, went_well
+from support.waiting import eventually
+from support.watching import Client
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
