@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError
 from stepmill.wrappers.normalisation import ObsNormEnv, RewardNormEnv, StaticObsNorm
 from stepmill.wrappers.running_mean_std import RunningMeanStd
@@ -408,63 +407,3 @@ def test_static_scales_need_a_box_of_numbers(space: spaces.Space[Any]) -> None:
         SpaceError, match=r"StaticObsNorm: expected a Box of numbers as observation, got (Disc|Dict|Box)"
     ):
         StaticObsNorm(ScriptedEnv(observation_space=space), mean=0, std=1)
-
-
-# ---- all of them ---------------------------------------------------------------------------------
-
-
-BOXES = [VECTOR, IMAGE, FLOAT_IMAGE, spaces.Box(-1, 1, (), np.float32)]
-SHAPES = [
-    (ObsNormEnv, {}, [*BOXES, CAMERA_AND_SPEED]),
-    (ObsNormEnv, {"clip": None, "epsilon": 0.1, "training": False}, [*BOXES, CAMERA_AND_SPEED]),
-    (RewardNormEnv, {}, [*BOXES, CAMERA_AND_SPEED, spaces.Discrete(4)]),
-    (RewardNormEnv, {"gamma": 0.5, "clip": 1.0, "epsilon": 0.1, "training": False}, BOXES),
-    (StaticObsNorm, {"mean": 1.0, "std": 2.0}, BOXES),
-]
-
-
-@pytest.mark.parametrize(
-    ("wrapper", "arguments", "space"), [(one, arguments, space) for one, arguments, taken in SHAPES for space in taken]
-)
-def test_new_shape_is_what_comes_out(wrapper: Any, arguments: dict[str, Any], space: spaces.Space[Any]) -> None:
-    env = ScriptedEnv([space.sample()], observation_space=space)
-    inside = element_info_of(space).shape, element_info_of(env.action_space).shape, (1,)
-    wrapped = wrapper(env, **arguments)
-    outside = wrapper.new_shape(*inside, **arguments)
-    assert outside[0] == element_info_of(wrapped.observation_space).shape
-    assert outside[1:] == (element_info_of(wrapped.action_space).shape, (1,))
-    assert wrapped.reset()[0] in wrapped.observation_space
-    assert np.shape(wrapped.step(0)[1]) == ()
-
-
-@pytest.mark.parametrize(
-    ("wrapper", "arguments"), [(ObsNormEnv, {}), (RewardNormEnv, {}), (StaticObsNorm, {"mean": [1, 2], "std": 2})]
-)
-def test_a_pickled_wrapper_goes_on_where_it_was(wrapper: Any, arguments: dict[str, Any]) -> None:
-    env = wrapper(ScriptedEnv([(1, 2), (4, 8), (3, 1)], rewards=[1, 5, 2]), **arguments)
-    env.reset()
-    env.step(0)
-    copy = pickle.loads(pickle.dumps(env))
-    for _ in range(3):
-        np.testing.assert_equal(copy.step(0)[:4], env.step(0)[:4])
-
-
-@pytest.mark.parametrize(
-    ("wrapper", "arguments"),
-    [(ObsNormEnv, {"clip": 5.0}), (RewardNormEnv, {"gamma": 0.5}), (StaticObsNorm, {"mean": 1.0, "std": 2.0})],
-)
-def test_gymnasium_can_make_the_wrapped_env_again(wrapper: Any, arguments: dict[str, Any]) -> None:
-    env = wrapper(gymnasium.make("CartPole-v1"), **arguments)
-    again = gymnasium.make(env.spec)
-    assert type(again) is wrapper
-    np.testing.assert_equal(again.reset(seed=3)[0], env.reset(seed=3)[0])
-    np.testing.assert_equal(again.step(1)[:2], env.step(1)[:2])
-
-
-@pytest.mark.parametrize(
-    ("wrapper", "arguments"), [(ObsNormEnv, {}), (RewardNormEnv, {}), (StaticObsNorm, {"mean": 0, "std": 1})]
-)
-def test_seeds_and_options_reach_the_env(wrapper: Any, arguments: dict[str, Any]) -> None:
-    env = wrapper(ScriptedEnv(), **arguments)
-    env.reset(seed=5, options={"level": 2})
-    assert env.unwrapped.resets == [(5, {"level": 2})]

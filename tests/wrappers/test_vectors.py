@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, EnvError
 from stepmill.wrappers.action_wrappers import ActionRepeat, GymHybridDictAction
 from stepmill.wrappers.episodes import TimeLimit
@@ -336,7 +334,6 @@ ARGUMENTS: dict[Any, dict[str, Any]] = {
     GymHybridDictAction: {},
 }
 OBSERVATIONS = [VECTOR, IMAGE, FLOAT_IMAGE, NESTED, spaces.Discrete(4)]
-ACTIONS = [spaces.Discrete(3), VECTOR, spaces.MultiDiscrete([2, 3]), MOVING]
 
 
 def sample_env(observation: spaces.Space[Any], action: spaces.Space[Any]) -> ScriptedEnv:
@@ -349,27 +346,6 @@ def act_space(wrapper: Any) -> spaces.Space[Any]:
     return MOVING if wrapper is GymHybridDictAction else spaces.Discrete(3)
 
 
-@pytest.mark.parametrize("observation", OBSERVATIONS, ids=lambda space: type(space).__name__)
-@pytest.mark.parametrize("action", ACTIONS, ids=lambda space: type(space).__name__)
-@pytest.mark.parametrize("wrapper", ARGUMENTS)
-def test_new_shape_is_what_comes_out(wrapper: Any, observation: Any, action: Any) -> None:
-    if wrapper is GymHybridDictAction:
-        action = spaces.Tuple([spaces.Discrete(2), *[spaces.Box(0, 1, (n,), np.float32) for n in range(1, 3)]])
-    arguments = ARGUMENTS[wrapper]
-    env = sample_env(observation, action)
-    told = wrapper.new_shape(element_info_of(observation).shape, element_info_of(action).shape, (1,), **arguments)
-    wrapped = wrapper(env, **arguments)
-    assert told == (
-        element_info_of(wrapped.observation_space).shape,
-        element_info_of(wrapped.action_space).shape,
-        (1,),
-    )
-    assert wrapped.reset()[0] in wrapped.observation_space
-    seen, reward, *_ = wrapped.step(wrapped.action_space.sample())
-    assert seen in wrapped.observation_space
-    assert np.shape(reward) == ()
-
-
 @pytest.mark.parametrize("wrapper", [TimeLimit, EvalEpisodeReturn, ActionRepeat, DelayReward, GymHybridDictAction])
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=lambda space: type(space).__name__)
 def test_observations_of_every_kind_pass_as_they_are(wrapper: Any, observation: Any) -> None:
@@ -377,30 +353,3 @@ def test_observations_of_every_kind_pass_as_they_are(wrapper: Any, observation: 
     wrapped = wrapper(env, **ARGUMENTS[wrapper])
     assert wrapped.observation_space == env.observation_space
     assert wrapped.reset()[0] is env.reset()[0]
-
-
-@pytest.mark.parametrize("wrapper", ARGUMENTS)
-def test_a_pickled_wrapper_goes_on_where_it_was(wrapper: Any) -> None:
-    env = wrapper(sample_env(NESTED, act_space(wrapper)), **ARGUMENTS[wrapper])
-    action = env.action_space.sample()
-    env.reset()
-    env.step(action)
-    moved = pickle.loads(pickle.dumps(env))
-    for _ in range(2):
-        np.testing.assert_equal(moved.step(action), env.step(action))
-
-
-@pytest.mark.parametrize("wrapper", [one for one in ARGUMENTS if one not in (GymHybridDictAction, TimeLimit)])
-def test_gymnasium_can_make_the_wrapped_env_again(wrapper: Any) -> None:
-    env = wrapper(gymnasium.make("CartPole-v1"), **ARGUMENTS[wrapper])
-    again = gymnasium.make(env.spec)
-    assert type(again) is wrapper
-    np.testing.assert_equal(again.reset(seed=3), env.reset(seed=3))
-    np.testing.assert_equal(again.step(1), env.step(1))
-
-
-@pytest.mark.parametrize("wrapper", ARGUMENTS)
-def test_seeds_and_options_reach_the_env(wrapper: Any) -> None:
-    script = sample_env(VECTOR, act_space(wrapper))
-    wrapper(script, **ARGUMENTS[wrapper]).reset(seed=5, options={"level": 2})
-    assert script.resets == [(5, {"level": 2})]

@@ -111,6 +111,7 @@ class ChanceEnv(gymnasium.Env[Any, Any]):
     ) -> None:
         self.observation_space = copy.deepcopy(observation_space)
         self.action_space = spaces.Discrete(4) if action_space is None else copy.deepcopy(action_space)
+        self.resets: list[Any] = []  # the seed and the options of each
         self._lives = 3
         self._memory = np.zeros(observation_space.shape, observation_space.dtype) if in_place else None
 
@@ -119,6 +120,7 @@ class ChanceEnv(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
+        self.resets.append((seed, options))
         self._lives = 3
         return self._look(), {"lives": 3}
 
@@ -225,10 +227,12 @@ CASES = [
     Case("FlatObs", {}, RGB),
     Case("FlatObs", {}, MIXED),
     Case("FlatObs", {}, PAIR),
+    Case("FlatObs", {}, spaces.Discrete(4)),
     Case("FlatObs", {"size": 11}, spaces.Tuple((spaces.MultiDiscrete([3, 5]), VECTOR))),
     Case("ObsPlusPrevActRew", {}, RGB),
     Case("ObsPlusPrevActRew", {}, SCENE, HYBRID),
     Case("ObsPlusPrevActRew", {}, VECTOR, spaces.Box(-1, 1, (2,), np.float32)),
+    Case("ObsPlusPrevActRew", {}, spaces.Discrete(4), spaces.MultiDiscrete([2, 3])),
     Case("GymHybridDictAction", {}, VECTOR, HYBRID),
     Case("GymHybridDictAction", {}, SCENE, spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, (2, 3), np.float32)))),
 ]
