@@ -148,7 +148,7 @@ def test_any_info(pools: list[Any], rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@on_processes
+@pytest.mark.parametrize("backend", [INLINE, *PROCESSES], ids=str)
 def test_an_info_stays_as_it_was_when_the_env_writes_over_it(backend: Backend, mode: str) -> None:
     with backend.make(RewritingEnv, num_envs=3, autoreset=mode, max_episode_steps=2) as pool:
         kept = [pool.reset()[1], *(pool.step([0] * 3)[4] for _ in range(3))]
@@ -156,7 +156,8 @@ def test_an_info_stays_as_it_was_when_the_env_writes_over_it(backend: Backend, m
     for info, count in zip(kept, counts, strict=True):
         assert info["array"].tolist() == [[count] * 2] * 3
         assert info["deep"]["array"].tolist() == [[count]] * 3
-        assert info["list"].tolist() == [[count]] * 3
+        if backend is not INLINE:  # in one process an object is handed out as it is
+            assert info["list"].tolist() == [[count]] * 3
     if mode == "same_step":
         final = kept[2]["final_info"]
         assert (final["array"].tolist(), final["deep"]["array"].tolist()) == ([[2, 2]] * 3, [[2]] * 3)

@@ -260,26 +260,6 @@ def test_the_last_good_observation_is_kept_from_an_env_that_writes_over_it(make:
     assert (obs.tolist(), info["abnormal"].tolist()) == ([[1.0]], [True])
 
 
-def test_a_final_info_is_kept_from_an_env_that_writes_over_it(make: Any) -> None:
-    class Reuser(CountingEnv):
-        def __init__(self) -> None:
-            super().__init__()
-            self._told = {"x": np.zeros(1)}
-
-        def reset(self, **arguments: Any) -> Any:
-            self._told["x"][:] = 7
-            return super().reset(**arguments)[0], self._told
-
-        def step(self, action: int) -> Any:
-            self._told["x"][:] = 3
-            return *super().step(action)[:4], self._told
-
-    pool = make(Reuser, autoreset="same_step", max_episode_steps=1)
-    pool.reset()
-    info = pool.step(zeros(1))[4]
-    assert (info["final_info"]["x"].tolist(), info["x"].tolist()) == ([[3.0]], [[7.0]])
-
-
 def test_async_pools_of_python_envs(make: Any) -> None:
     pool = make(CountingEnv, num_envs=5, batch_size=2, env_config=[{"start": 10 * i} for i in range(5)])
     pool.async_reset()

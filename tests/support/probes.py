@@ -13,6 +13,7 @@ from support.envs import ProbeTwin
 
 VIEWS = ("gymnasium", "gym", "dm")
 KINDS = ("native", "python")
+ELSEWHERE = ("native-process", "python-process")  # the same, in two worker processes
 MODES = ("next_step", "same_step", "disabled")
 
 
@@ -31,6 +32,9 @@ from support.waiting import *
 
 def make_probe(kind: str, view: str = "gymnasium", **arguments: Any) -> Any:
     """A pool of Probe-v0 or of its twin; ``num_threads`` is left out for the twin, which has none."""
+    if kind in ELSEWHERE:
+        task = "Probe-v0" if kind == "native-process" else ProbeTwin
+        return stepmill.make(task, view, **{"backend": "process", "num_workers": 2, **arguments})
     if kind == "native":
         return stepmill.make("Probe-v0", view, **arguments)
     arguments.pop("num_threads", None)
