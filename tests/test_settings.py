@@ -58,6 +58,9 @@ BAD_SETTINGS = [
         _case(*CONFIG, "start_timeout: expected a finite number of seconds > 0", start_timeout=v)
         for v in (0, -1, np.nan, np.inf, "x", None, True)
     ),
+    *(_case(*CONFIG, "num_workers: expected", num_workers=v, backend="process") for v in (0, -1, 1.5, "two")),
+    _case(*CONFIG, "step_timeout: expected", step_timeout=0, backend="process"),
+    _case(*CONFIG, "reset_timeout: expected", reset_timeout=-1, backend="process"),
     _case(*UNSUPPORTED, "step_timeout", step_timeout=1.0, backend="inline"),
     _case(*UNSUPPORTED, "reset_timeout", reset_timeout=1.0, backend="inline"),
     _case(*UNSUPPORTED, "num_workers", num_workers=2, backend="inline"),

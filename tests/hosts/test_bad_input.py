@@ -139,7 +139,7 @@ def test_no_reset_of_idle_envs_while_others_are_in_flight_in_sync(kind: str, vie
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "python-process"])
 def test_with_autoreset_off_an_ended_env_takes_only_a_reset(kind: str, view: str) -> None:
     with make_probe(kind, view, num_envs=N, length=1, autoreset="disabled") as pool:
         pool.reset()
@@ -174,9 +174,11 @@ def test_ten_sends_without_recv(kind: str, view: str) -> None:
 
 @pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "in-flight"])
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_closed_pool_refuses_everything_but_close(kind: str, view: str, in_flight: bool) -> None:
-    pool = stepmill.make(TASKS[kind], view, num_envs=N, backend=BACKENDS[kind])
+@pytest.mark.parametrize(
+    ("task", "backend"), [*((TASKS[kind], BACKENDS[kind]) for kind in KINDS), (TASKS["python"], "process")]
+)
+def test_a_closed_pool_refuses_everything_but_close(task: str, backend: str, view: str, in_flight: bool) -> None:
+    pool = stepmill.make(task, view, num_envs=N, backend=backend)
     pool.reset()
     if in_flight:
         pool.send(GOOD)

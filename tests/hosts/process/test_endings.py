@@ -29,6 +29,8 @@ from pathlib import Path
 import stepmill
 from stepmill import errors
 from support.envs.faulty import *
+from support.processes import *
+from support.waiting import *
 """
 
 
