@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -16,6 +15,7 @@ from gymnasium import spaces
 import stepmill
 from stepmill import StepmillError, errors
 from support.envs import ProbeTwin
+from support.envs.many_spaces import env_of
 from support.probes import KINDS, VIEWS, assert_same, make_probe, seen
 from support.subprocesses import run, run_well
 from support.twins import BACKENDS, GOOD, TASKS, N, assert_like_twin, assert_refused
@@ -389,20 +389,10 @@ def test_objects_of_envs_that_an_action_is_not_for_are_left_alone(backend: str) 
         assert pool.recv()[1].tolist() == [0.25, 0.5]
 
 
-class TakesStackedSequences(gymnasium.Env[Any, Any]):
-    observation_space = spaces.Box(0, 1, (2,))
-    action_space = spaces.Sequence(spaces.Box(0, 1, (2,)), stack=True)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        return np.zeros(2, np.float32), 0.0, False, False, {}
-
-
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_an_action_that_makes_its_space_raise_is_an_action_error(backend: str) -> None:
-    with stepmill.make(TakesStackedSequences, num_envs=2, backend=backend) as pool:
+    env = env_of(spaces.Sequence(spaces.Box(0, 1, (2,)), stack=True))
+    with stepmill.make(env, num_envs=2, backend=backend) as pool:
         pool.reset()
         with pytest.raises(errors.ActionError, match="action of env 0: expected a value of Sequence"):
             pool.step([1, 1])

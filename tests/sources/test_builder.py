@@ -15,11 +15,7 @@ import stepmill
 from stepmill.errors import ConfigError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
 from support.envs.managed import Trial
-from support.envs.shared import (
-    SHARED,
-    given,
-)
-from support.envs.unmovable import Walk
+from support.envs.unmovable import SHARED, Walk, given
 from support.processes import belongings, left_since
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")

@@ -36,7 +36,7 @@ from stepmill.system.interpreters import build_mark
 from support.backends import play
 from support.envs import AnsweringEnv, CountingEnv, Plain
 from support.envs.faulty import FaultyEnv
-from support.envs.many_spaces import Colour, Pair, SayingEnv, WildEnv, WishingEnv
+from support.envs.many_spaces import Colour, Pair, WildEnv, WishingEnv
 from support.islands import ONLY_THERE, make_environment, make_program
 from support.probes import assert_same
 from support.processes import belongings, kill_worker, left_since, worker_pids
@@ -299,12 +299,12 @@ def test_values_come_back_plain(island: str) -> None:
 
 
 def test_a_space_of_no_kind_that_gymnasium_has_comes_back_as_one_that_contains_any_value(island: str) -> None:
-    spec = stepmill.make_spec(SayingEnv, python=island)
-    with stepmill.make(SayingEnv, num_envs=2, python=island) as pool:
+    spec = stepmill.make_spec(WishingEnv, python=island)
+    with stepmill.make(WishingEnv, num_envs=2, python=island) as pool:
         assert pool.single_observation_space == spec.observation_space
         seen = [pool.reset()[0], pool.step([0, 0])[0]]
         assert all(pool.observation_space.contains(one) for one in seen)
-        assert [one["saying"] for one in seen] == [("cold", "cold"), ("hot", "hot")]
+        assert [one["wish"] for one in seen] == [("tea", "tea"), ("salt", "salt")]
 
 
 def test_arguments_and_results_keep_what_both_know(island: str) -> None:

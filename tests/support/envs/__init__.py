@@ -1,13 +1,23 @@
-"""Small envs that the tests run, by purpose.
+"""The envs that tests run. Look here before you write one; an env of a single test stays in that test.
 
 ::
 
-    here           of Gymnasium's kind: they count, fail, show and tell what they are told to
-    contract.py    of BaseEnv's kind, of dm_env's and of DI-engine's
-    adapted.py     for adapters and views: of every kind, with several agents, with diaries
-    good.py        keep all rules of the checker; broken.py and broken_runs.py break one each
-    managed.py     suffer mishaps in managers, and how the tests play these; replay.py  draw what can be read again
-    unmovable.py   live where they were built; shared.py  are handed out twice; wild.py  reach for what is not theirs
+    here            the probe's twin, and envs of Gymnasium's kind that count, fail, show and tell what they are told to
+    many_spaces.py  observations and actions of many spaces; things that are of no space
+    faulty.py       suffers any mishap of a process, where and when it is told; how the tests play it
+    managed.py      suffers the same in managers; how the tests play these
+    contract.py     of BaseEnv's kind, of dm_env's, of the oldest documents' and of DI-engine's
+    adapted.py      for adapters and views: of every kind, with several agents, with diaries
+    good.py         keeps all rules of the checker; broken.py and broken_runs.py break one each
+    scripted.py     plays from scripts or at random, for wrappers, with a case for each of them
+    unmovable.py    lives where it was built, or is handed out twice
+    wild.py         reaches for what is not its own
+    drawn.py        draws what can be read again: counts in videos, shades of grey
+    talkative.py    tells all kinds of infos, for drop-ins; collected.py  is collected into data sets
+    remote.py       for actors on a cluster
+    command.py      a user's ``my_envs.py``, with policies
+
+No env here imports pytest or another library of the tests: worker processes import them.
 """
 
 from __future__ import annotations

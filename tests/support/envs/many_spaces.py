@@ -18,27 +18,6 @@ from gymnasium import spaces
 from support.envs import CountingEnv
 
 
-class Saying(spaces.Space[str]):
-    """Derived from none of Gymnasium's kinds, as the space of MiniGrid's missions is."""
-
-    def contains(self, x: Any) -> bool:
-        return x in ("hot", "cold")
-
-
-class SayingEnv(gymnasium.Env[Any, Any]):
-    """Says something."""
-
-    observation_space = spaces.Dict({"place": spaces.Discrete(3), "saying": Saying()})
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return {"place": 0, "saying": "cold"}, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return {"place": 2, "saying": "hot"}, 0.0, False, False, {}
-
-
 class WildEnv(gymnasium.Env[Any, Any]):
     """All of it at random, from its own generator: what it shows and tells, when it ends and how."""
 
@@ -110,7 +89,7 @@ class EchoEnv(gymnasium.Env[Any, Any]):
 
 
 class Wish(spaces.Space[str]):
-    """A space of a package, of no kind that Gymnasium has."""
+    """A space of a package, of no kind that Gymnasium has, as that of MiniGrid's missions is."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         super().__init__((), np.str_)
