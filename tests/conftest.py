@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import signal
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,26 @@ from support.waiting import Gate, no_hang
 collect_ignore = ["site"]
 
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
+FEW_CASES = 4
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--few-cases", action="store_true", help=f"of each test, all but {FEW_CASES} cases count as slow")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`make test` asks every question in a few cases, `make test-all` in every combination of what it may depend on.
+
+    What holds for the project as a whole, in the files of this folder, is asked in all cases, which are quick.
+    """
+    if not config.getoption("few_cases"):
+        return
+    parts = [item for item in items if item.path.parent != Path(__file__).parent]
+    for _, cases in itertools.groupby(parts, key=lambda item: item.nodeid.partition("[")[0]):
+        # In the order of a checksum: cases next to each other differ in the last parameter only.
+        for case in sorted(cases, key=lambda item: zlib.crc32(item.nodeid.encode()))[FEW_CASES:]:
+            case.add_marker("slow")
 
 
 def pytest_configure() -> None:

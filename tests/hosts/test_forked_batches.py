@@ -101,6 +101,7 @@ pool.close()
     assert out.split() == ["True", "100"]
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_forks() -> None:
     """Children that end give back what they kept the parent from using again."""
     out = run_well(

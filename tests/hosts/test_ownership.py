@@ -251,6 +251,7 @@ def test_an_error_that_is_let_go_of_lets_its_batch_go(kind: str, view: str) -> N
 # ---- memory --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1000, 500], ids=["sync", "async"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_resident_size_is_flat_over_a_million_steps(view: str, batch_size: int) -> None:
@@ -359,6 +360,7 @@ def test_memory_of_a_pool_is_flat_when_batches_are_dropped(kind: str, batch_size
         assert pool.stats()["memory_bytes"] == before
 
 
+@pytest.mark.slow
 def test_resident_size_is_flat_in_caller_and_workers() -> None:
     """With infos, text and resets that carry options, all of which go through more than the batches."""
     out = run_well(

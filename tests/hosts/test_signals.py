@@ -139,6 +139,7 @@ class Failing(Counting):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "view"), [*(("inline", view) for view in VIEWS), ("process", "gymnasium")])
 def test_an_error_with_its_batch_comes_once_wherever_a_handler_raises(view: str, backend: str) -> None:
     with stepmill.make(Failing, view, num_envs=2, length=10**6, backend=backend, autoreset="same_step") as pool:
@@ -169,6 +170,7 @@ def test_an_error_with_its_batch_comes_once_wherever_a_handler_raises(view: str,
 # ---- managers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [10**6, 1], ids=["going on", "ending"])
 @pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
 def test_every_action_of_a_manager_has_one_row_wherever_a_handler_raises(cls: Any, length: int) -> None:
@@ -198,6 +200,7 @@ def test_every_action_of_a_manager_has_one_row_wherever_a_handler_raises(cls: An
         assert at_every_point(attempt, __file__) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
 def test_a_failure_in_a_manager_comes_once_wherever_a_handler_raises(cls: Any) -> None:
     with cls([lambda: Failing(length=10**6), lambda: Counting(length=10**6)]) as manager:

@@ -187,6 +187,7 @@ def test_the_pool_keeps_states_until_it_is_closed(made: list[Any]) -> None:
     assert all(one() is None for one in made)
 
 
+@pytest.mark.slow
 def test_two_hundred_pools_leave_nothing(made: list[Any]) -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
