@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.backends import INLINE, PROCESSES, TWO, Backend
+from support.backends import INLINE, PROCESSES, TWO, Backend, own
 from support.envs import InfoEnv, RewritingEnv
 from support.envs.many_spaces import Colour, Pair, Thing
 from support.probes import assert_same
@@ -21,12 +21,6 @@ from support.probes import assert_same
 pytestmark = pytest.mark.usefixtures("server")
 
 on_processes = pytest.mark.parametrize("backend", PROCESSES, ids=str)
-OURS = {"env_id", "players", "elapsed_step", "episode_return", "episode_length"}
-
-
-def own(info: dict[str, Any]) -> dict[str, Any]:
-    """An info without the keys that only pools have."""
-    return {key: value for key, value in info.items() if key.removeprefix("_") not in OURS}
 
 
 # What the envs of a pool tell in one step, env by env. Gymnasium tells the same of these.

@@ -17,12 +17,10 @@ from stepmill.errors import (
     ConfigError,
     EnvError,
 )
+from support.backends import own
 from support.envs import CountingEnv, FailingEnv, InfoEnv, ProbeTwin
 from support.envs.many_spaces import SpaceEnv
-
-
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int64)
+from support.probes import zeros
 
 
 def assert_same(got: Any, expected: Any) -> None:
@@ -102,14 +100,6 @@ def build_both(
         [lambda: SpaceEnv(observation_space, action_space)] * 3, autoreset_mode=AutoresetMode[autoreset.upper()]
     )
     return pool, oracle, envs
-
-
-OURS = {"env_id", "players", "elapsed_step", "episode_return", "episode_length"}
-
-
-def own(info: dict[str, Any]) -> dict[str, Any]:
-    """An info without the keys that only pools have."""
-    return {key: value for key, value in info.items() if key.removeprefix("_") not in OURS}
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])

@@ -12,12 +12,8 @@ import stepmill
 from stepmill import EnvError
 from support.envs import CountingEnv, ProbeTwin
 from support.envs.many_spaces import ShowEnv
-from support.probes import VIEWS, seen
+from support.probes import VIEWS, seen, zeros
 from support.subprocesses import run_well
-
-
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int64)
 
 
 class FailingResets(CountingEnv):

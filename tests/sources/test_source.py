@@ -18,10 +18,7 @@ from stepmill.errors import (
     UnsupportedError,
 )
 from support.envs import CountingEnv
-
-
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int64)
+from support.probes import zeros
 
 
 def test_an_id_of_gymnasium(make: Any) -> None:

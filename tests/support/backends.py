@@ -167,3 +167,12 @@ def info_row(info: dict[str, Any], row: int) -> dict[str, Any]:
 
 
 # ---- things --------------------------------------------------------------------------------------
+
+
+# The keys of an info that only pools have.
+ENGINE_KEYS = {"env_id", "players", "elapsed_step", "episode_return", "episode_length"}
+
+
+def own(info: dict[str, Any]) -> dict[str, Any]:
+    """An info without the keys that only pools have."""
+    return {key: value for key, value in info.items() if key.removeprefix("_") not in ENGINE_KEYS}

@@ -30,6 +30,11 @@ from support.waiting import *
 """
 
 
+def zeros(count: int) -> np.ndarray:
+    """The first of discrete actions, for each of the envs."""
+    return np.zeros(count, np.int64)
+
+
 def make_probe(kind: str, view: str = "gymnasium", **arguments: Any) -> Any:
     """A pool of Probe-v0 or of its twin; ``num_threads`` is left out for the twin, which has none."""
     if kind in ELSEWHERE:

@@ -15,14 +15,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 import stepmill
 from stepmill import errors
 from stepmill.errors import EnvError, UnknownAttributeError, UnsupportedError
-from support.probes import assert_same
+from support.probes import assert_same, zeros
 
 MODES = ("next_step", "same_step", "disabled")
 VIEWS = ("gymnasium", "gym", "dm")
-
-
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int64)
 
 
 def probe_actions(*values: float) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.envs.faulty import FaultyEnv, Row, act, collect, send
+from support.envs.faulty import FaultyEnv, abnormal, act, collect, elapsed, send
 from support.processes import kill_worker, worker_pids
 from support.waiting import Gate, ends, in_thread, struck_inside, wait_until_inside
 
@@ -19,14 +19,6 @@ pytestmark = pytest.mark.usefixtures("deadline", "server")
 # Seconds: long enough for every healthy step on a busy machine, short enough to wait for.
 SHORT = 0.4
 N = 4  # envs on two workers: 0 and 1, 2 and 3
-
-
-def elapsed(rows: dict[int, Row]) -> list[int]:
-    return [row.elapsed for _, row in sorted(rows.items())]
-
-
-def abnormal(rows: dict[int, Row]) -> list[int]:
-    return [env_id for env_id, row in sorted(rows.items()) if row.abnormal]
 
 
 # Each way to reach into an env: the place where its mishap strikes, and the call.

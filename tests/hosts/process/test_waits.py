@@ -12,7 +12,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.envs.faulty import STUCK, FaultyEnv, Row, act, collect, send
+from support.envs.faulty import STUCK, FaultyEnv, abnormal, act, collect, elapsed, send
 from support.processes import belongings, kill_worker, left_since, signal_to, worker_pids
 from support.subprocesses import start
 from support.waiting import Gate, GateClock, ends, struck_inside
@@ -24,14 +24,6 @@ pytestmark = pytest.mark.usefixtures("deadline", "server")
 SHORT = 0.4
 LONGER = 0.8
 N = 4  # envs on two workers: 0 and 1, 2 and 3
-
-
-def elapsed(rows: dict[int, Row]) -> list[int]:
-    return [row.elapsed for _, row in sorted(rows.items())]
-
-
-def abnormal(rows: dict[int, Row]) -> list[int]:
-    return [env_id for env_id, row in sorted(rows.items()) if row.abnormal]
 
 
 # ---- step_timeout --------------------------------------------------------------------------------

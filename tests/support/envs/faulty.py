@@ -248,6 +248,15 @@ def send(pool: Any, *env_ids: int) -> None:
     pool.send(np.array([(1 + env_id) / 8 for env_id in ids], np.float32), np.array(ids))
 
 
+def elapsed(rows: dict[int, Row]) -> list[int]:
+    return [row.elapsed for _, row in sorted(rows.items())]
+
+
+def abnormal(rows: dict[int, Row]) -> list[int]:
+    """The ids of envs whose rows say that they failed."""
+    return [env_id for env_id, row in sorted(rows.items()) if row.abnormal]
+
+
 def outcome(call: Callable[[], Any]) -> tuple[Any, EnvError | None]:
     """What a call gave, whether it raised or not."""
     try:
