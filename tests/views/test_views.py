@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import stepmill
 from stepmill import errors
-from stepmill.errors import EnvError, UnknownAttributeError, UnsupportedError
+from stepmill.errors import UnknownAttributeError, UnsupportedError
 from support.probes import assert_same, zeros
 
 MODES = ("next_step", "same_step", "disabled")
@@ -174,32 +174,6 @@ def test_the_views_show_the_same_run(make: Any, autoreset: str) -> None:
         assert np.array_equal(old_reward, step.reward)
         assert np.array_equal(terminated | truncated, done)
         assert np.array_equal(done, step.step_type == StepType.LAST)
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_failure_shows_its_batch_in_the_form_of_the_view(make: Any, view: str) -> None:
-    pool = make("Probe-v0", view, num_envs=2, env_config=[{}, {"fail_in": "step"}])
-    pool.reset()
-    with pytest.raises(EnvError) as caught:
-        pool.step(probe_actions(0.5, 0.5))
-    batch = caught.value.batch
-    if view == "gymnasium":
-        assert (batch[1].tolist(), batch[3].tolist()) == ([0.5, 0.0], [False, True])
-    elif view == "gym":
-        assert (batch[1].tolist(), batch[2].tolist()) == ([0.5, 0.0], [False, True])
-    else:
-        assert (batch.reward.tolist(), batch.step_type.tolist()) == ([0.5, 0.0], [MID, LAST])
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_failure_in_reset_shows_what_reset_returns(make: Any, view: str) -> None:
-    pool = make("Probe-v0", view, num_envs=2, env_config=[{}, {"fail_in": "reset"}])
-    with pytest.raises(EnvError) as caught:
-        pool.reset()
-    batch = caught.value.batch
-    obs = {"gymnasium": lambda: batch[0], "gym": lambda: batch, "dm": lambda: batch.observation.obs}[view]()
-    assert obs[1].tolist() == [0.0, 0.0]
-    assert obs[0, 0] > 0.0
 
 
 # ---- what every pool has -------------------------------------------------------------------------

@@ -46,18 +46,6 @@ def test_calls_reach_the_envs_that_were_asked_for(make: Any) -> None:
     assert os.getpid() not in pool.call("process")
 
 
-def test_an_env_that_is_asked_twice_answers_twice(make: Any) -> None:
-    class Counting(FaultyEnv):
-        asked = 0
-
-        def count(self) -> int:
-            self.asked += 1
-            return self.asked
-
-    with stepmill.make(Counting, num_envs=2, backend="process") as pool:
-        assert pool.call("count", env_ids=[0, 0, 1]) == (1, 2, 1)
-
-
 @pytest.mark.parametrize(
     ("where", "mishap", "error"),
     [
@@ -95,13 +83,6 @@ def test_sys_exit_in_a_call_ends_no_process(make: Any) -> None:
         pool.call("visit")
     assert isinstance(caught.value, EnvError | SystemExit)
     assert pool.call("process", env_ids=[0, 2]) == tuple(pids)
-
-
-def test_a_missing_attribute_is_an_attribute_error(make: Any) -> None:
-    pool = make({})
-    for reach in (lambda: pool.get_attr("no_such_thing"), lambda: pool.call("no_such_thing")):
-        with pytest.raises(AttributeError, match="no_such_thing"):
-            reach()
 
 
 @REACHED
