@@ -89,6 +89,15 @@ def _shape_problem(function: Any, arguments: int) -> str | None:
     """What it is instead of a function of that many arguments; None if it may be one."""
     if not callable(function):
         return repr(function)
+    code = getattr(function, "__code__", None)
+    if (
+        code is not None
+        and (code.co_argcount, code.co_kwonlyargcount) == (arguments, 0)
+        and inspect.isfunction(function)
+    ):
+        return (
+            None  # a plain function, as nearly always: to read its signature takes longer than a short rollout's step
+        )
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of a compiled function

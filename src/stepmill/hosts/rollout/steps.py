@@ -11,7 +11,7 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.errors import EnvError, InFlightError, UnsupportedError
-from stepmill.hosts.rollout.play import Player, Sent, Turn
+from stepmill.hosts.rollout.play import Player, Turn
 from stepmill.hosts.rollout.policy import Generators, Policy, PolicyCaller, check_policy
 from stepmill.settings import Settings
 from stepmill.values.arguments import whole_number
@@ -171,21 +171,19 @@ class _LastActions:
     def of(self, turn: Turn) -> Any:
         """The actions that led to the rows of a turn."""
         is_plain = type(self._tables) is np.ndarray  # nearly always
-        if is_plain and self._is_sync and len(turn.sent) == 1 and len(turn.sent[0].env_ids) == len(turn.env_ids):
-            return np.array(_native.without_torch(turn.sent[0].actions), self._tables.dtype)
-        for sent in turn.sent:
-            self._put(sent)
+        if is_plain and self._is_sync and len(turn.sent) == 1 and len(turn.sent[0][0]) == len(turn.env_ids):
+            return np.array(_native.without_torch(turn.sent[0][1]), self._tables.dtype)
+        for env_ids, actions, _ in turn.sent:
+            self._put(env_ids, actions)
         if is_plain:
             return self._tables[turn.env_ids]
         return map_tree(operator.itemgetter(turn.env_ids), self._tables)
 
-    def _put(self, sent: Sent) -> None:
+    def _put(self, env_ids: np.ndarray, actions: Any) -> None:
         if type(self._tables) is np.ndarray:
-            self._tables[sent.env_ids] = _native.without_torch(sent.actions)
+            self._tables[env_ids] = _native.without_torch(actions)
             return
-        map_trees(
-            lambda table, part: table.__setitem__(sent.env_ids, _native.without_torch(part)), self._tables, sent.actions
-        )
+        map_trees(lambda table, part: table.__setitem__(env_ids, _native.without_torch(part)), self._tables, actions)
 
 
 def _guarded(engine: _native.Engine, policy: Policy) -> Policy:
