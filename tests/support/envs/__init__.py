@@ -12,7 +12,7 @@
     scripted.py     plays from scripts or at random, for wrappers, with a case for each of them
     unmovable.py    lives where it was built, or is handed out twice
     wild.py         reaches for what is not its own
-    drawn.py        draws what can be read again: counts in videos, shades of grey
+    drawn.py        draws its count, which can be read in videos again
     talkative.py    tells all kinds of infos, for drop-ins; collected.py  is collected into data sets
     remote.py       for actors on a cluster
     command.py      a user's ``my_envs.py``, with policies

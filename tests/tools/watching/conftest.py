@@ -9,7 +9,7 @@ import pytest
 
 import stepmill
 from stepmill.tools.watching.watch import Watch
-from support.envs.drawn import Painted
+from support.envs.command import Painted
 from support.watching import Client
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import stepmill
 from stepmill.tools.watching.details import details_of
-from support.envs.drawn import Painted
+from support.envs.command import Painted
 from support.watching import Client
 
 

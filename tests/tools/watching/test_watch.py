@@ -22,7 +22,7 @@ from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.tools.watching.watch import Watch
 from support.envs import OddEnv
-from support.envs.drawn import Painted
+from support.envs.command import Painted
 from support.processes import child, went_well
 from support.waiting import eventually
 from support.watching import Client
