@@ -24,6 +24,7 @@ from benchmarks.timing import Effort, Log, interleaved_with_cpu_time
 from stepmill.tools.measuring.machine import cores
 from stepmill.tools.measuring.peers import Workload, envpool_has, envpool_pool, stepmill_pool
 from stepmill.tools.measuring.runners import SEED, AsyncContestant, Contestant
+from stepmill.wrappers.episodes import FIRE, NOOP
 
 GAMES = ("Pong", "Breakout", "Seaquest")
 SYNC, ASYNC = (8, 64), ((128, 64),)
@@ -122,8 +123,9 @@ class BareGame:
 
         game_env = AtariGame(game.lower(), reuse_memory=True)
         game_env.reset(seed=SEED)
-        self._ale, self._frames, self._actions = game_env.ale, game_env._frames, game_env._actions
-        self._noop, self._fire, self._fires = game_env._noop, game_env._fire, game_env._fires
+        console = game_env._console
+        self._ale, self._frames, self._actions = console.ale, console._frames, console.actions
+        self._fires = console.has_fire
         self._random, self._most_noops = random.Random(), game_env.options.noop_max
         self._is_over = False
 
@@ -131,10 +133,10 @@ class BareGame:
         act = self._ale.act
         self._ale.reset_game()
         for _ in range(self._random.randint(1, self._most_noops)):
-            act(self._noop)
+            act(NOOP)
         self._frames.fill()
         for _ in range(4 * self._fires):
-            act(self._fire)
+            act(FIRE)
         self._is_over = False
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, None]:

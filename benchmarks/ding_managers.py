@@ -22,10 +22,9 @@ from rich.console import Console
 from benchmarks import store, tables
 from benchmarks.manager_parts import SEED, ManagedContestant, above_pools, bare_pool, draw_actions
 from benchmarks.python_envs import calibrate
-from benchmarks.timing import Effort
+from benchmarks.timing import Effort, interleaved
 from stepmill.envs.adapters.ding import build_env
 from stepmill.tools.measuring import machine
-from stepmill.tools.measuring.timing import interleaved
 
 OURS = {f"stepmill_{name}": name for name in tables.DING_MANAGERS}
 PACKAGES = ("DI-engine", "gym", "DI-treetensor")

@@ -25,6 +25,7 @@ from stepmill.registry.records import find
 from stepmill.tools.measuring.machine import cores
 from stepmill.tools.measuring.peers import Workload, envpool_has, envpool_pool, stepmill_pool
 from stepmill.tools.measuring.runners import SEED, Contestant, build_gymnasium
+from stepmill.wrappers.episodes import NOOP
 
 GRIDS = ("MiniGrid-Empty-8x8-v0",)
 GAMES = ("Basic-v1", "VizdoomBasic-v1")  # preprocessed, four tics per step; and ViZDoom's own, one tic per step
@@ -107,12 +108,12 @@ def _atari_step(rounds: int) -> dict[str, float]:
 
     game = AtariGame("pong", reuse_memory=True)
     game.reset(seed=SEED)
-    ale, frames, noop = game.ale, game._frames, game._noop
+    ale, frames = game.ale, game._console._frames
     grey = frames._pictures[0].copy()
 
     def four_frames() -> None:
         for _ in range(4):
-            ale.act(noop)
+            ale.act(NOOP)
         if ale.game_over():
             ale.reset_game()
 

@@ -13,10 +13,9 @@ import stepmill
 from benchmarks.python_envs import Case
 from benchmarks.python_parts import iterations
 from benchmarks.tables import MANAGER_POOLS
-from benchmarks.timing import Effort, Log
+from benchmarks.timing import Effort, Log, interleaved
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.tools.measuring.runners import Contestant
-from stepmill.tools.measuring.timing import interleaved
 
 CASES = (Case("cartpole", 64), Case("endless", 64), Case("cartpole", 8), Case("busy", 64), Case("frame", 64))
 MANAGERS = {

@@ -11,13 +11,12 @@ import gymnasium
 import numpy as np
 
 from benchmarks import bare
-from benchmarks.timing import Effort, Log
+from benchmarks.timing import Effort, Log, interleaved
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
 from stepmill.tools.measuring.machine import cores
 from stepmill.tools.measuring.peers import Workload, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from stepmill.tools.measuring.runners import ACTION_BATCHES
-from stepmill.tools.measuring.timing import interleaved
 
 ENVS = ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5", "Hopper-v5")
 SYNC, ASYNC = (8, 64), ((128, 64),)

@@ -24,8 +24,8 @@ from benchmarks import (
     tensor_parts,
     training_parts,
 )
-from benchmarks.timing import Effort, Log
-from stepmill.tools.measuring.machine import cores
+from benchmarks.timing import Effort, Log, interleaved
+from stepmill.tools.measuring.machine import cores, up_to
 from stepmill.tools.measuring.peers import (
     Workload,
     best_threads,
@@ -34,9 +34,7 @@ from stepmill.tools.measuring.peers import (
     gymnasium_envs,
     stepmill_pool,
 )
-from stepmill.tools.measuring.runners import Contestant
-from stepmill.tools.measuring.setups import up_to
-from stepmill.tools.measuring.timing import interleaved, steps_per_second
+from stepmill.tools.measuring.runners import Contestant, steps_per_second
 
 CARTPOLE = "CartPole-v1"
 OTHER_ENVS = (

@@ -34,7 +34,7 @@ def main(name: str, case: dict[str, Any]) -> None:
     for line in sys.stdin:
         question, number = line.split()
         if question == "rate":
-            from stepmill.tools.measuring.timing import steps_per_second  # not before: it is none of the contestant's
+            from stepmill.tools.measuring.runners import steps_per_second  # not before: it is none of the contestant's
 
             rate = steps_per_second(contestant, float(number))
             answer = {"rate": rate, "backend": getattr(contestant.envs, "backend", None)}

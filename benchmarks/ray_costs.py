@@ -21,10 +21,9 @@ import stepmill
 from benchmarks.python_envs import STEP_S, Busy
 from benchmarks.python_parts import iterations
 from benchmarks.ray_sizing import ROLLOUT_STEPS
-from benchmarks.timing import Calls, Effort, Log
+from benchmarks.timing import Calls, Effort, Log, interleaved
 from stepmill.system.optional import ALE, RAY, is_installed
 from stepmill.tools.measuring.machine import cores
-from stepmill.tools.measuring.timing import interleaved
 
 WORK_S = 1e-3  # of a step of the Python env
 SMALL = 1000  # bytes: a call that costs what calls cost

@@ -16,9 +16,8 @@ import numpy as np
 import stepmill
 from benchmarks.python_envs import STEP_S as SHORT_S
 from benchmarks.python_envs import Busy, calibrate
-from benchmarks.timing import Calls, Effort, Log
+from benchmarks.timing import Calls, Effort, Log, interleaved
 from stepmill import _native
-from stepmill.tools.measuring.timing import interleaved
 
 ENVS = 64
 STEP_S = 1e-3

@@ -15,9 +15,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.timing import Effort, Log
+from benchmarks.timing import Effort, Log, interleaved
 from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, Contestant
-from stepmill.tools.measuring.timing import interleaved
 
 Make = Callable[[int], Any]
 

@@ -15,10 +15,9 @@ import numpy as np
 from gymnasium import spaces
 
 import stepmill
-from benchmarks.timing import Effort, Log
+from benchmarks.timing import Effort, Log, interleaved
 from stepmill.tools.measuring.peers import Workload, stepmill_pool
 from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, Contestant
-from stepmill.tools.measuring.timing import interleaved
 
 CARTPOLE = "CartPole-v1"
 FRAMES = "frames"

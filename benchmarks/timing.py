@@ -1,4 +1,4 @@
-"""How long to measure, a function as a contestant, and CPU time. ``stepmill.tools.measuring.timing`` reads the clock.
+"""How long to measure, a function as a contestant, and CPU time. ``stepmill.tools.measuring`` reads the clock.
 
 Seconds vary with what else a machine does; CPU time varies less, and tells what the cores could do at most.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.tools.measuring import timing
+from stepmill.tools.measuring import runners as measuring
 
 LEAST_S = 1.0  # for CPU time: a batch takes up to tens of milliseconds, and shorter samples would hold too few
 
@@ -19,7 +19,7 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Effort(timing.Effort):
+class Effort(measuring.Effort):
     """``repeats`` rounds, ``seconds`` for each contestant in each."""
 
     quick: bool = False
@@ -44,6 +44,15 @@ class Calls:
             self.call()
 
 
+def interleaved(runners: dict[str, Any], effort: Effort) -> dict[str, dict[str, Any]]:
+    """The median of one sample in each round, so that a disturbance hits all of them alike."""
+    samples: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(effort.repeats):
+        for name, runner in runners.items():
+            samples[name].append(measuring.sample(runner, effort.seconds))
+    return {name: {"steps_per_s": statistics.median(all_), "samples": all_} for name, all_ in samples.items()}
+
+
 # ---- CPU time --------------------------------------------------------------------------------------
 
 
@@ -54,7 +63,7 @@ def interleaved_with_cpu_time(runners: dict[str, Any], effort: Effort) -> dict[s
     for _ in range(effort.repeats):
         for name, runner in runners.items():
             counted, before = _Counted(runner), cpu_seconds()
-            rates[name].append(timing.steps_per_second(counted, max(effort.seconds, LEAST_S)))
+            rates[name].append(measuring.steps_per_second(counted, max(effort.seconds, LEAST_S)))
             costs[name].append((cpu_seconds() - before) / counted.steps)
     return {
         name: {

@@ -62,7 +62,7 @@ def step_us(pool: Any) -> float:
 @contextlib.contextmanager
 def browser(page: Any) -> Iterator[None]:
     """Asks as the page does, in another thread; without the cost of a real one, which has cores of its own or not."""
-    reporter, ended = page._server._http.reporter, threading.Event()
+    reporter, ended = page._server.reporter, threading.Event()
 
     def ask() -> None:
         while not ended.wait(0.25):

@@ -27,7 +27,8 @@ from stepmill.spec import PoolSpec
 from stepmill.system.numpy_parity import match_numpy
 
 if TYPE_CHECKING:
-    from stepmill.tools.verify import Difference, Verification, Verifications, verify
+    from stepmill.tools.verify.entry import verify
+    from stepmill.tools.verify.results import Difference, Verification, Verifications
 
 __all__ = [
     "Difference",
@@ -63,7 +64,7 @@ def __getattr__(name: str) -> Any:
     if name in _PARTS:
         return importlib.import_module(f"stepmill.{name}")
     if name in _OF_VERIFY:
-        return getattr(importlib.import_module("stepmill.tools.verify"), name)
+        return getattr(importlib.import_module("stepmill.tools.verify.entry"), name)
     raise AttributeError(f"module 'stepmill' has no attribute {name!r}")
 
 

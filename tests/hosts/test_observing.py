@@ -16,7 +16,7 @@ import pytest
 import stepmill
 from stepmill import _native
 from stepmill.hosts.observing import Interval, Snapshot, WorkerSnapshot, snapshot_of
-from stepmill.tools.top.processes import look_at
+from stepmill.tools.processes import look_at
 from support.envs import CountingEnv
 
 pytestmark = pytest.mark.usefixtures("deadline")

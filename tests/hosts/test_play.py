@@ -314,6 +314,10 @@ def per_row(observation: Any, generator: Any) -> int:
     return 0
 
 
+def per_observation(observation: Any) -> int:
+    return 0
+
+
 def nothing() -> int:
     return 0
 
@@ -322,6 +326,7 @@ def nothing() -> int:
     ("policy", "message"),
     [
         (per_row, r"got per_row\(observation.*write stepmill\.per_env\(function\)"),
+        (per_observation, r"got per_observation\(observation.*write stepmill\.per_env\(function\)"),
         (nothing, r"got nothing\(\) -> 'int'$"),
         (None, "got None$"),
     ],

@@ -1,4 +1,4 @@
-"""``render`` of native envs: modes, refusals, failures and the end. ``tests/zoo/test_twins.py`` has the pictures."""
+"""``render`` of native envs: modes, refusals, failures, the end. Pictures: ``tests/zoo/test_gymnasium_drawers.py``."""
 
 from __future__ import annotations
 

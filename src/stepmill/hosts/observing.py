@@ -4,7 +4,7 @@
 
     this process: the engine's tap     snapshot_of       Snapshot,      pool.stats()    a dict: stats_of
                                     >                 >  and of two  >  pool.watch()    a page: tools/watching
-    another: its file of counters      read_snapshot     an Interval    stepmill top    tables: tools/top
+    another: its file of counters      read_snapshot     an Interval    stepmill top    tables: tools/processes
 
 A pool counts in 64-bit words (``cpp/core/counters/pool_record.h`` names them), and worker processes in the memory that
 they share with it. Nothing that is read is trusted: another process may show anything.

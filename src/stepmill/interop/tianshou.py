@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ActionError, ConfigError, EnvError, InputError, SpaceError, UnsupportedError, UsageError
-from stepmill.interop.resets import reset_until_good
+from stepmill.interop.pools import check_pool, reset_until_good
 from stepmill.make import make_gymnasium
 from stepmill.settings import check_seeds
 from stepmill.system.optional import TIANSHOU, require
@@ -239,20 +239,12 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
 
 def _check(pool: Any) -> None:
-    if not isinstance(pool, GymnasiumPool):
-        raise ConfigError(f"PoolVectorEnv: expected a pool of stepmill.make(..., 'gymnasium'), got {pool!r}")
+    check_pool(pool, "PoolVectorEnv", "Tianshou")
     if pool.settings.autoreset == "same_step":
         raise UnsupportedError(
             "PoolVectorEnv: Tianshou resets envs itself, and stores the last observation of an episode: "
             "make(..., autoreset='next_step')"
         )
-    if pool.settings.output != "numpy":
-        raise ConfigError(
-            f"PoolVectorEnv: Tianshou takes numpy arrays, but the pool has output={pool.settings.output!r}: leave out "
-            "output in make(...)"
-        )
-    if pool.num_players > 1:
-        raise UnsupportedError("PoolVectorEnv: Tianshou's vector envs have one player per env")
     if isinstance(pool.single_observation_space, spaces.Tuple):
         raise SpaceError("PoolVectorEnv: Tianshou takes no Tuple observations: use a Dict or an array")
 

@@ -10,4 +10,4 @@ register("MountainCarContinuous-v0", native="MountainCarContinuous", max_episode
 register("Acrobot-v1", native="Acrobot", max_episode_steps=500, reward_threshold=-100.0)
 
 for _name in ("CartPole", "Pendulum", "MountainCar", "MountainCarContinuous", "Acrobot"):
-    register_drawer(_name, f"stepmill.zoo.twins:{_name}")
+    register_drawer(_name, f"stepmill.zoo.gymnasium_drawers:{_name}")

@@ -15,4 +15,4 @@ register("Catch-v0", native="Catch")
 register("NChain-v0", native="NChain", max_episode_steps=1000)
 
 for _name in ("FrozenLake", "CliffWalking", "Taxi", "Blackjack"):
-    register_drawer(_name, f"stepmill.zoo.twins:{_name}")
+    register_drawer(_name, f"stepmill.zoo.gymnasium_drawers:{_name}")

@@ -220,7 +220,7 @@ def test_calls_with_invalid_arguments() -> None:
 @pytest.mark.parametrize("task", ["TemplatePlayers-v0", [Pair]])
 def test_many_players(task: Any) -> None:
     """Not the pool's own advice, another autoreset mode, which is refused as well."""
-    with pytest.raises(UnsupportedError, match=r"SB3 trains one player per env, and \S+ has \d+: pass an env of one"):
+    with pytest.raises(UnsupportedError, match=r"SB3 takes one player per env, and \S+ has \d+: pass an env of one"):
         make_vec_env(task)
 
 

@@ -270,6 +270,11 @@ def one_env(observation: Any, generator: Any) -> int:
     return 2
 
 
+def one_observation(observation: Any) -> int:
+    """The same without a generator, which ``per_env`` does not take either."""
+    return 2
+
+
 class Alternating:
     """A policy with a memory: 0, 1, 0 and so on in each episode."""
 

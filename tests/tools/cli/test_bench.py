@@ -18,8 +18,7 @@ from rich.console import Console
 from stepmill.tools.cli.commands import bench
 from stepmill.tools.cli.terminal import Terminal
 from stepmill.tools.measuring import peers
-from stepmill.tools.measuring.runners import Contestant
-from stepmill.tools.measuring.timing import Effort
+from stepmill.tools.measuring.runners import Contestant, Effort
 
 Run = Callable[..., Any]
 QUICK = ["--num-envs", 2, "--repeats", 2, "--seconds", 0.01]

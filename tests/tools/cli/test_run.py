@@ -56,11 +56,12 @@ def test_a_policy_with_a_memory_hears_of_episodes(stepmill_command: Run, user_fo
     assert done.json["return"]["min"] == done.json["return"]["max"] == 2.0  # 0, 1, 0, 1, 0
 
 
-def test_a_function_of_one_env_is_told_of_per_env(stepmill_command: Run, user_folder: Path) -> None:
-    done = stepmill_command("run", "my_envs.py:Counting", "--policy", "my_envs.py:one_env")
+@pytest.mark.parametrize("function", ["one_env", "one_observation"])
+def test_a_function_of_one_env_is_told_of_per_env(stepmill_command: Run, user_folder: Path, function: str) -> None:
+    done = stepmill_command("run", "my_envs.py:Counting", "--policy", f"my_envs.py:{function}")
     assert (done.code, done.out) == (2, "")
-    assert "--policy my_envs.py:one_env: expected a function policy(observations, env_ids, generators)" in done.err
-    assert "got one_env(observation" in done.err
+    assert f"--policy my_envs.py:{function}: expected a function policy(observations, env_ids, generators)" in done.err
+    assert f"got {function}(observation" in done.err
     assert "write stepmill.per_env(function)" in done.err
 
 

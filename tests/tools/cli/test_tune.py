@@ -10,7 +10,7 @@ import pytest
 
 import stepmill
 from stepmill.tools.cli.commands import tune
-from stepmill.tools.measuring.setups import Setup, batch_setups, best_of, first_setups
+from stepmill.tools.cli.commands.tune import Setup, batch_setups, best_of, first_setups
 
 Run = Callable[..., Any]
 

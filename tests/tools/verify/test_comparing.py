@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepmill.tools.verify.comparing import NOTHING, info_mismatch, mismatch
+from stepmill.tools.verify.side_by_side import NOTHING, info_mismatch, mismatch
 
 F32, F64, I64 = np.float32, np.float64, np.int64
 QUIET_NAN = np.array([0x7FC00000], np.uint32).view(F32)

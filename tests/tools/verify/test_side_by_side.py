@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.tools.verify.comparing import NOTHING
+from stepmill.tools.verify.side_by_side import NOTHING
 from support.official import PythonProbe, at, fail
 
 MODES = ("next_step", "same_step", "disabled")

@@ -15,7 +15,7 @@ import stepmill
 from stepmill import errors
 from stepmill.registry.records import find, own_ids
 from stepmill.tools.verify import entry as VERIFY
-from stepmill.tools.verify.comparing import NOTHING
+from stepmill.tools.verify.side_by_side import NOTHING
 from support.official import PythonProbe, at, fail
 
 MODES = ("next_step", "same_step", "disabled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from stepmill.tools.watching.book import History
+from stepmill.tools.watching.observer import History
 
 
 def test_a_week_has_few_points_from_its_beginning_to_its_end() -> None:

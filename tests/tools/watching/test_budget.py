@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepmill.tools.watching.observer import PLAYED_SHARE, SHARE, Budget
+from stepmill.tools.watching.looks import PLAYED_SHARE, SHARE, Budget
 
 
 @pytest.mark.parametrize("limit", [SHARE, PLAYED_SHARE])

@@ -46,8 +46,8 @@ class Player:
 
     def end(self) -> None:
         self.ended = True
-        self.control.resume()
-        self.control.set_speed(None)
+        self.control.turn("resume")
+        self.control.turn("speed", None)
         self._thread.join()
 
 
@@ -60,7 +60,7 @@ def player() -> Iterator[Player]:
 
 def test_a_paused_player_steps_as_often_as_it_is_told(player: Player) -> None:
     for count in (1, 2, 3):
-        player.control.step()
+        player.control.turn("step")
         player.wait_until(lambda count=count: player.played == count)  # type: ignore[misc]
     player.control.nudge()
     player.wait_until(lambda: player.looks >= 1)  # it waits again
@@ -69,9 +69,9 @@ def test_a_paused_player_steps_as_often_as_it_is_told(player: Player) -> None:
 
 
 def test_it_goes_on_and_is_paused_again(player: Player) -> None:
-    player.control.resume()
+    player.control.turn("resume")
     player.wait_until(lambda: player.played > 5)
-    player.control.pause()
+    player.control.turn("pause")
     player.control.nudge()
     player.wait_until(lambda: player.looks >= 1)
     played = player.played
@@ -81,16 +81,16 @@ def test_it_goes_on_and_is_paused_again(player: Player) -> None:
 
 
 def test_a_step_while_it_runs_pauses_it(player: Player) -> None:
-    player.control.resume()
-    player.control.step()
+    player.control.turn("resume")
+    player.control.turn("step")
     assert player.control.paused
     player.control.nudge()
     player.wait_until(lambda: player.looks >= 1)
 
 
 def test_its_speed_can_be_changed_while_it_waits_for_its_turn(player: Player) -> None:
-    player.control.set_speed(0.001)
-    player.control.resume()
+    player.control.turn("speed", 0.001)
+    player.control.turn("resume")
     player.wait_until(lambda: player.played >= 1)
-    player.control.set_speed(None)
+    player.control.turn("speed", None)
     player.wait_until(lambda: player.played > 5)

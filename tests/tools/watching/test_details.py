@@ -30,7 +30,7 @@ def told(value: Any) -> str:
     """The text of an info."""
     values = np.empty(1, object)
     values[0] = value
-    return dict(details_of(0, np.zeros((1, 2)), {"env_id": np.array([0]), "note": values}).info)["note"]
+    return dict(details_of(0, np.zeros((1, 2)), {"env_id": np.array([0]), "note": values})["info"])["note"]
 
 
 def as_dict(entries: list[Any]) -> dict[int, Any]:

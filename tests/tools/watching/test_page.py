@@ -56,7 +56,7 @@ class Run:
     def end(self) -> None:
         self._ended.set()
         if self._control is not None:
-            self._control.resume()
+            self._control.turn("resume")
         self._thread.join()
         self.page.close()
         self.pool.close()
@@ -127,7 +127,7 @@ def test_an_env_is_picked_and_let_go(browser: Browser, run: Callable[..., Run]) 
 def test_names_and_infos_are_shown_as_they_are(browser: Browser, run: Callable[..., Run]) -> None:
     one = run(told=NASTY)
     one.page._observer.note_error(NASTY)
-    one.page._server._http.reporter._name = NASTY
+    one.page._server.reporter._name = NASTY
     enter(browser, one.page)
     browser.run("pick(1)")
     browser.wait_for(lambda: NASTY in browser.run("return document.getElementById('info').textContent"))

@@ -151,7 +151,7 @@ def test_the_table_of_games_agrees_with_the_emulator(name: str) -> None:
     emulator = ale_py.ALEInterface()
     emulator.loadROM(roms.get_rom_path(name))
     actions = [action.name for action in emulator.getMinimalActionSet()]
-    assert GAMES[name] == (name, len(actions), actions[1] == "FIRE", emulator.getScreenDims()[0])
+    assert GAMES[name] == (name, len(actions), "FIRE" in actions, emulator.getScreenDims()[0])
 
 
 def test_the_table_has_every_game_that_can_be_played() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UsageError
+from stepmill.wrappers.episodes import FIRE
 from stepmill.zoo.atari import AtariGame
 from support.atari import compare
 
@@ -106,10 +107,28 @@ def test_a_cut_off_life_is_not_continued() -> None:
         assert (after > before) == continues
 
 
-def test_games_whose_first_action_is_not_a_noop_begin_too() -> None:
-    env = AtariGame("backgammon")
-    assert env.reset(seed=0)[1]["episode_frame_number"] > 1
-    assert env.get_action_meanings()[0] == "FIRE"
+@pytest.mark.parametrize("episodic_life", [False, True])
+def test_games_whose_first_action_is_not_a_noop_begin_too(episodic_life: bool) -> None:
+    env = AtariGame("backgammon", episodic_life=episodic_life)
+    first = env.reset(seed=0)[1]["episode_frame_number"]
+    assert first > 1
+    assert env.get_action_meanings() == ["FIRE", "RIGHT", "LEFT"]
+    again = env.reset()[1]["episode_frame_number"]  # after a no-op, or in a new game
+    assert (again > first) == episodic_life
+
+
+def test_what_fire_brings_counts_for_the_game_and_is_no_reward_of_the_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = AtariGame("pong", noop_max=2, frame_skip=3)
+    monkeypatch.setattr(env._console, "_act", lambda action: 10 if action == FIRE else 1)
+    _, info = env.reset(seed=0)
+    assert info["reward"] == 0.0
+    assert env.episode_return in (31, 32)
+    assert env.step(1)[4]["reward"] == 30
+
+
+def test_a_game_is_a_whole_env_of_its_own(invaders: AtariGame) -> None:
+    assert invaders.unwrapped is invaders
+    assert invaders.unwrapped.action_space.n == len(invaders.get_action_meanings()) == 6
 
 
 def test_a_picture_is_the_screen(invaders: AtariGame) -> None:

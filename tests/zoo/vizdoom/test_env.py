@@ -65,7 +65,7 @@ def test_gymnasiums_id_plays_the_same_episodes_as_it_is() -> None:
     with stepmill.make("VizdoomBasic-v1", backend="inline", num_envs=1, seed=3, frame_skip=4) as pool:
         env = build("Basic-v1", reward_config=None)
         official.unwrapped.game.set_doom_config_path("/dev/null")
-        theirs = LeavesNothing(official, "VizdoomBasic-v1", False)
+        theirs = LeavesNothing(official, "VizdoomBasic-v1")
         expected, _ = theirs.reset(seed=3)
         obs, _ = pool.reset()
         env.reset(seed=3)
@@ -202,6 +202,21 @@ def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
     np.testing.assert_array_equal(own.reset(seed=1)[0], known.reset(seed=1)[0])
     own.close()
     known.close()
+
+
+@pytest.mark.parametrize("shown", ["BGR24", "RGBA32", "CBCGCR", "DOOM_256_COLORS8"])
+def test_a_scenario_of_ones_own_is_shown_in_red_green_and_blue(tmp_path: Path, shown: str) -> None:
+    config = Path(vizdoom.scenarios_path, "basic.cfg").read_text()
+    (tmp_path / "mine.cfg").write_text(f"{config}\nscreen_format = {shown}\n")
+    spec = stepmill.make_spec("VizdoomCustom-v1", cfg_path=tmp_path / "mine.cfg")
+    assert spec.observation_space == stepmill.make_spec("Basic-v1").observation_space
+    if shown == "BGR24":  # a game takes a second to start
+        wad = Path(vizdoom.scenarios_path, "basic.wad")
+        own, known = build("VizdoomCustom-v1", cfg_path=tmp_path / "mine.cfg", wad_path=wad), build("Basic-v1")
+        np.testing.assert_array_equal(own.reset(seed=1)[0], known.reset(seed=1)[0])
+        np.testing.assert_array_equal(own.render(), known.render())
+        own.close()
+        known.close()
 
 
 def test_the_configuration_of_a_pool_has_every_option() -> None:

@@ -66,6 +66,13 @@ def test_every_scenario(id: str, tmp_path: Path) -> None:
             check(pool, pool.step(rng.integers(0, 2, pool.action_space.shape).astype(float)))
 
 
+def test_scenarios_of_the_wheel_start_without_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = importlib.import_module("stepmill.zoo.vizdoom.start")
+    monkeypatch.setattr(start, "_try_start", lambda *_: pytest.fail("a start was tried"))
+    for id in ("Basic-v1", "Cig-v1", "PredictPosition-v1", "RocketBasic-v1"):
+        build(id).close()
+
+
 @pytest.mark.parametrize("id", sample())
 def test_vizdooms_own(id: str) -> None:
     with stepmill.make(id, num_envs=1, backend="process") as pool:

@@ -109,11 +109,34 @@ from stepmill.zoo.vizdoom.start import starting
 game = vizdoom.DoomGame()
 game.load_config(f"{vizdoom.scenarios_path}/basic.cfg")
 game.set_window_visible(False)
-with starting(game, "X", "", False):
+with starting(game, "X", ""):
     game.init()
     print(game.get_instance_id(), flush=True)
     sys.stdin.readline()
 """
+
+
+def test_a_start_that_fails_is_an_error_and_leaves_nothing() -> None:
+    import vizdoom
+
+    from stepmill.errors import ConfigError
+    from stepmill.zoo.vizdoom.start import starting
+
+    game = vizdoom.DoomGame()
+    game.load_config(f"{vizdoom.scenarios_path}/basic.cfg")
+    game.set_window_visible(False)
+    instances = []
+
+    def crash() -> None:
+        with starting(game, "X", ""):
+            game.init()
+            instances.append(game.get_instance_id())
+            game.close()
+            raise vizdoom.ViZDoomErrorException("it crashed")
+
+    with pytest.raises(ConfigError, match="X: the game does not start: it crashed"):
+        crash()
+    assert [one for one in Path("/dev/shm").iterdir() if one.name.endswith(instances[0])] == []
 
 
 def test_what_a_process_leaves_that_is_killed_while_its_game_starts_the_next_one_removes(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ BASIC = Path(vizdoom.scenarios_path) / "basic.wad"
 
 
 def check(path: Path | str, wanted: str = "map01") -> None:
-    from stepmill.zoo.vizdoom.start import _check_wads
+    from stepmill.zoo.vizdoom.start import check_wads
 
-    _check_wads("X", [str(path)], wanted)
+    check_wads("X", [str(path)], wanted)
 
 
 def test_the_wads_that_come_with_vizdoom_have_their_maps() -> None:

@@ -80,7 +80,7 @@ def check_policy(policy: Any, user: str) -> None:
     if (problem := _shape_problem(policy, 3)) is None:
         return
     advice = ""
-    if _shape_problem(policy, 2) is None:
+    if any(_shape_problem(policy, count) is None for count in (1, 2)):  # the generator is easily forgotten
         advice = "; for a function of one env's observation and a generator, write stepmill.per_env(function)"
     raise InputError(f"{user}: expected a function {_FORM}, got {problem}{advice}")
 

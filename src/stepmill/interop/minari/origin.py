@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from stepmill.errors import ConfigError, SpaceError, StepmillError, UnsupportedError
+from stepmill.errors import SpaceError, StepmillError, UnsupportedError
+from stepmill.interop import pools
 from stepmill.make import make_spec
 from stepmill.registry.records import GymnasiumFactory, find, gymnasium_spec
 from stepmill.values.trees import step_into
@@ -94,12 +95,7 @@ def _name(of: Any) -> str:
 
 def check_pool(pool: Any) -> None:
     """Raises if the episodes of a pool cannot be collected."""
-    if not isinstance(pool, GymnasiumPool):
-        raise ConfigError(f"collect: expected a pool that stepmill.make(..., env_type='gymnasium') made, got {pool!r}")
-    if pool.num_players > 1:
-        raise UnsupportedError(
-            f"collect: a data set of Minari has one player, and {pool.spec.id} has {pool.num_players}"
-        )
+    pools.check_pool(pool, "collect", "Minari", tensors=True)
     configs = pool.spec.env_configs
     if any(one is not configs[0] and one != configs[0] for one in configs):
         raise UnsupportedError(
@@ -152,5 +148,5 @@ def env_spec(pool: GymnasiumPool) -> EnvSpec | None:
 
 
 def _config_of(pool: GymnasiumPool) -> dict[str, Any]:
-    """That of every env, without how it is drawn."""
+    """The configuration of every env, without how it is drawn."""
     return {key: value for key, value in pool.spec.env_configs[0].items() if key != "render_mode"}

@@ -16,7 +16,7 @@ from stable_baselines3.common.monitor import Monitor, ResultsWriter
 from stable_baselines3.common.vec_env import VecEnv
 
 from stepmill.errors import ConfigError, EnvError, EnvIdError, InputError, UnknownAttributeError, UsageError
-from stepmill.interop.resets import reset_until_good
+from stepmill.interop.pools import reset_until_good
 from stepmill.interop.sb3.checks import check_pool, make_pool
 from stepmill.managers.stacking import stack_actions
 from stepmill.registry.attributes import call_env, class_name, has_attribute, wrapper_names

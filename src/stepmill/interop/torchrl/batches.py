@@ -11,20 +11,17 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Composite, Unbounded
 
-from stepmill.errors import ConfigError
+from stepmill.interop.pools import check_pool
 from stepmill.interop.torchrl.group import Group, check_keys, flags_spec
 from stepmill.settings import check_seeds
 from stepmill.values.trees import Tree, map_tree, map_trees
 from stepmill.views.gymnasium import GymnasiumPool
-from stepmill.views.pool import PoolView
 
 
 def tensor_pool(given: Any, user: str) -> GymnasiumPool[Any]:
     """The pool, with tensors as its output whatever it had before."""
-    if not isinstance(given, GymnasiumPool):
-        got = "a pool of another view" if isinstance(given, PoolView) else repr(given)
-        raise ConfigError(f"{user}: expected a pool of stepmill.make(..., env_type='gymnasium'), got {got}")
-    return given if given.settings.output == "torch" else GymnasiumPool.over(given, output="torch")
+    pool = check_pool(given, user, "TorchRL", tensors=True, players=True)
+    return pool if pool.settings.output == "torch" else GymnasiumPool.over(pool, output="torch")
 
 
 class Step(NamedTuple):

@@ -15,8 +15,10 @@ from gymnasium.vector.utils import batch_space
 
 from stepmill.errors import InputError, summary
 from stepmill.hosts.rollout.policy import Policy, check_policy, per_env
+from stepmill.hosts.rollout.steps import StepBatch
 from stepmill.tools.cli.program import place_of
 from stepmill.tools.cli.target import attribute_of
+from stepmill.views.gymnasium import GymnasiumPool
 
 _DRAWN_BATCHES = 32
 
@@ -80,6 +82,15 @@ class RandomActions:
             draws: Iterator[Any] = (batch.sample() for _ in itertools.count())
             self._drawn[rows] = itertools.cycle(itertools.islice(draws, _DRAWN_BATCHES)) if self._repeated else draws
         return (next(self._drawn[rows]),)
+
+
+def play_on(pool: GymnasiumPool, policy: Policy | None, seed: int, *, repeated: bool = False) -> Iterator[StepBatch]:
+    """Plays without end, from the first batch after all envs have begun: their first resets may take long."""
+    batches = pool.play(policy or RandomActions(pool.spec.action_space, seed, repeated=repeated), seed=seed)
+    starting = set(range(pool.num_envs))
+    while starting:
+        starting.difference_update(next(batches).env_ids.tolist())
+    return batches
 
 
 def random_by_row(space: spaces.Space[Any]) -> Policy:

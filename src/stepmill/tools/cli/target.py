@@ -37,8 +37,8 @@ def find_target(text: str, *, elsewhere: bool = False) -> Any:
             raise click.UsageError(f"{text}: expected FILE.py:ENV, got only a file")
         return text
     is_file = module.endswith(".py")
-    is_there = is_file or _is_there(module)
-    found = load_module(module) if is_there else None
+    _look_first_in(os.getcwd())
+    found = load_module(module) if is_file or is_module(module) else None
     if found is not None and hasattr(found, name):
         return getattr(found, name)
     if elsewhere or (not is_file and _is_id(text)):
@@ -63,8 +63,7 @@ def attribute_of(place: str, what: str) -> Any:
 
 def load_module(place: str) -> ModuleType:
     """Imports a module, or a file of Python, with the working directory first, as ``python -m`` does."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    _look_first_in(os.getcwd())
     try:
         if not place.endswith(".py"):
             return importlib.import_module(place)
@@ -102,9 +101,7 @@ def _load_file(path: Path) -> ModuleType:
     """Runs the file as a module. Workers get what it defines by value: they could not import it by its name."""
     if not path.is_file():
         raise click.UsageError(f"{path}: there is no such file")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:  # what it imports from beside it
-        sys.path.insert(0, folder)
+    _look_first_in(str(path.resolve().parent))  # for what it imports from beside it
     name = path.stem if path.stem not in sys.modules else f"{path.stem}_{abs(hash(path.resolve())):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -120,6 +117,11 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
+def _look_first_in(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
 def _is_id(text: str) -> bool:
     try:
         find(text)
@@ -128,11 +130,10 @@ def _is_id(text: str) -> bool:
     return True
 
 
-def _is_there(module: str) -> bool:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def is_module(name: str) -> bool:
+    """Whether a module of that name can be imported."""
     try:
-        return importlib.util.find_spec(module) is not None
+        return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 

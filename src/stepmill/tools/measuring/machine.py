@@ -17,6 +17,14 @@ def cores() -> int:
     return _native.available_cores()
 
 
+def up_to(most: int) -> list[int]:
+    """1, 2, 4 and so on, and the number itself."""
+    found = [1]
+    while found[-1] * 2 < most:
+        found.append(found[-1] * 2)
+    return sorted({*found, most})
+
+
 def name() -> str:
     return f"{platform.machine()}-{cores()}"
 
@@ -31,11 +39,6 @@ def describe() -> dict[str, Any]:
         "packages": {package: version(package) for package in PACKAGES},
         "date": datetime.date.today().isoformat(),
     }
-
-
-def versions_of(described: dict[str, Any]) -> dict[str, Any]:
-    """What may differ between parts that are measured separately."""
-    return {key: described[key] for key in ("python", "packages", "date")}
 
 
 def version(package: str) -> str | None:

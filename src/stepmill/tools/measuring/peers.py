@@ -35,8 +35,8 @@ from stepmill.tools.measuring.runners import (
     build_gymnasium,
     build_sb3,
     build_tianshou,
+    steps_per_second,
 )
-from stepmill.tools.measuring.timing import steps_per_second
 
 _ENVPOOL = Package("envpool", "envpool", "bench")
 _TRIAL_S = 0.05  # for each number of EnvPool's threads

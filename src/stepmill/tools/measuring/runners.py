@@ -1,4 +1,4 @@
-"""What steps the envs of a contestant, call after call, and how those of other libraries are made.
+"""Reading the clock while envs are stepped, call after call, and how the envs of other libraries are made.
 
 Imports neither stepmill nor any library that is measured: the process of one contestant loads no other.
 """
@@ -8,12 +8,67 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 SEED = 42
 ACTION_BATCHES = 32  # drawn before the clock starts, and repeated
+BLOCK_S = 0.002  # the clock is read about this often: its own cost must not show
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: ``repeats`` rounds, ``seconds`` for each contestant in each."""
+
+    repeats: int
+    seconds: float
+
+
+class Runner(Protocol):
+    """Something that makes calls, each of which steps ``rows_per_call`` envs."""
+
+    rows_per_call: int
+
+    def run(self, calls: int) -> None: ...
+
+
+def steps_per_second(runner: Runner, seconds: float) -> float:
+    """Steps of single envs per second, after a warm-up of a fifth of the time."""
+    block = _block(runner, seconds / 5)
+    clock = time.perf_counter
+    calls = 0
+    start = now = clock()
+    while now - start < seconds:
+        runner.run(block)
+        calls += block
+        now = clock()
+    return calls * runner.rows_per_call / (now - start)
+
+
+def _block(runner: Runner, seconds: float) -> int:
+    """Warms up, and finds how many calls take about ``BLOCK_S``."""
+    clock = time.perf_counter
+    block = 1
+    end = clock() + seconds
+    while True:
+        start = clock()
+        runner.run(block)
+        now = clock()
+        if now - start < BLOCK_S / 2 and block < 1 << 16:
+            block *= 2
+        elif now >= end:
+            return block
+
+
+def sample(runner: Any, seconds: float) -> float:
+    """Steps per second, by the clock of a program that measures itself, or by ours."""
+    own_clock = getattr(runner, "steps_per_second", None)
+    return float(own_clock(seconds)) if own_clock else steps_per_second(runner, seconds)
+
+
+# ---- those who take part ---------------------------------------------------------------------------
 
 
 class Contestant:

@@ -27,9 +27,8 @@ from stepmill.settings import SETTINGS, AutoresetWord, Backend, Ray, check_setti
 from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.python_env import PythonModel
 from stepmill.system.optional import MUJOCO
-from stepmill.tools.verify.comparing import NOTHING
 from stepmill.tools.verify.results import Difference, Verification, Verifications
-from stepmill.tools.verify.side_by_side import Twin, Twins
+from stepmill.tools.verify.side_by_side import NOTHING, Twin, Twins
 from stepmill.values.arguments import whole_number
 
 Progress = Callable[[int], None]
@@ -101,17 +100,12 @@ def verify(
 
 def why_incomparable(id: str) -> str | None:
     """What an id lacks to be compared; None if it can be. Raises if it is unknown, or if its package is missing."""
-    if find(id).native is None:
+    record = find(id)
+    if record.native is None:
         return "has no native version to compare with Gymnasium's"
-    if not _has_twin(id):
+    if record.factory is None and id not in gymnasium.registry:
         return f"is not in Gymnasium {gymnasium.__version__}, so there is nothing to compare with"
     return None
-
-
-def _has_twin(id: str) -> bool:
-    """Whether there is a Python env to compare the native one with."""
-    record = find(id)
-    return record.native is not None and (record.factory is not None or id in gymnasium.registry)
 
 
 class Comparison:
@@ -142,7 +136,7 @@ class Comparison:
 
     def of_all(self) -> Verifications:
         """All native ids that have a counterpart here."""
-        outcomes = {id: self.attempt(id) for id in own_ids() if _has_twin(id)}
+        outcomes = {id: self.attempt(id) for id in own_ids() if why_incomparable(id) is None}
         results = tuple(one for one in outcomes.values() if isinstance(one, Verification))
         return Verifications(results, {id: one for id, one in outcomes.items() if isinstance(one, str)})
 

@@ -6,57 +6,43 @@ import threading
 import time
 from collections.abc import Callable
 
+_FASTEST = 1000  # batches per second that a limit can have
+
 
 class Control:
     """Says when the next batch may be played. The page turns it, the program waits for it.
 
-    Args:
-        paused: Whether it starts paused.
+    Attributes:
+        paused: Whether it is paused.
         speed: Batches per second, at most; None: as fast as it goes.
     """
 
     def __init__(self, paused: bool = False, speed: float | None = None) -> None:
+        self.paused, self.speed = paused, speed
         self._changed = threading.Condition()
-        self._paused = paused
         self._steps = 0  # that may be played although it is paused
-        self._speed = speed
         self._next = 0.0  # when the next batch is due
         self._nudged = False
 
-    @property
-    def paused(self) -> bool:
-        """Whether it is paused."""
-        return self._paused
+    def turn(self, command: str, speed: float | None = None) -> bool:
+        """Does what the user clicked: ``pause``, ``resume``, ``step`` (one batch, then a pause) or ``speed``.
 
-    @property
-    def speed(self) -> float | None:
-        """Batches per second, at most; None: as fast as it goes."""
-        return self._speed
-
-    def pause(self) -> None:
-        """The program waits before its next batch."""
+        False if it is none of these.
+        """
         with self._changed:
-            self._paused, self._steps = True, 0
+            if command == "pause":
+                self.paused, self._steps = True, 0
+            elif command == "resume":
+                self.paused = False
+            elif command == "step":
+                self._steps = self._steps + 1 if self.paused else 1
+                self.paused = True
+            elif command == "speed" and (speed is None or 0 < speed <= _FASTEST):
+                self.speed, self._next = speed, 0.0
+            else:
+                return False
             self._changed.notify_all()
-
-    def resume(self) -> None:
-        """The program goes on."""
-        with self._changed:
-            self._paused = False
-            self._changed.notify_all()
-
-    def step(self) -> None:
-        """The program plays one batch, and is paused then."""
-        with self._changed:
-            self._steps = self._steps + 1 if self._paused else 1
-            self._paused = True
-            self._changed.notify_all()
-
-    def set_speed(self, speed: float | None) -> None:
-        """Sets how many batches per second are played, at most."""
-        with self._changed:
-            self._speed, self._next = speed, 0.0
-            self._changed.notify_all()
+            return True
 
     def nudge(self) -> None:
         """Somebody looks: a program that waits calls ``look``."""
@@ -73,14 +59,14 @@ class Control:
         """Waits; false if it was nudged meanwhile."""
         with self._changed:
             while True:
-                if self._nudged and self._paused:
+                if self._nudged and self.paused:
                     self._nudged = False
                     return False
                 now = time.monotonic()
-                if self._paused and self._steps:
+                if self.paused and self._steps:
                     self._steps -= 1
                     return True
-                if not self._paused and (self._speed is None or now >= self._next):
-                    self._next = 0.0 if self._speed is None else max(self._next, now) + 1 / self._speed
+                if not self.paused and (self.speed is None or now >= self._next):
+                    self._next = 0.0 if self.speed is None else max(self._next, now) + 1 / self.speed
                     return True
-                self._changed.wait(None if self._paused else self._next - now)
+                self._changed.wait(None if self.paused else self._next - now)

@@ -94,17 +94,10 @@ def _path_of_picture(space: Any) -> Path | None:
 # ---- texts ---------------------------------------------------------------------------------------
 
 
-class Details(NamedTuple):
-    """Names and values, both as texts that may contain anything."""
-
-    observation: list[tuple[str, str]]
-    info: list[tuple[str, str]]
-
-
-def details_of(env_id: int, obs: Any, info: dict[str, Any]) -> Details:
-    """What an env in a batch shows."""
+def details_of(env_id: int, obs: Any, info: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """What an env in a batch shows: names and values, both as texts that may contain anything."""
     row = int(np.flatnonzero(info["env_id"] == env_id)[0])
-    return Details(_observation(env_id, obs, info), list(islice(_infos(info, row), _MOST_LINES)))
+    return {"observation": _observation(env_id, obs, info), "info": list(islice(_infos(info, row), _MOST_LINES))}
 
 
 def _observation(env_id: int, obs: Any, info: dict[str, Any]) -> list[tuple[str, str]]:

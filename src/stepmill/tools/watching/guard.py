@@ -43,11 +43,12 @@ _PAGE = """<!doctype html>
 
 
 class Guard:
-    """Knows the secrets of one page.
+    """Knows the secrets of one page, and the file that lets a browser in.
 
     Attributes:
         place: The folder of the page. A browser sends the cookie to all servers at this address, whatever their port,
             which may belong to other users: but only for this folder, and they do not know its name.
+        entry: The file.
     """
 
     def __init__(self, port: int) -> None:
@@ -56,19 +57,25 @@ class Guard:
         self._cookie = secrets.token_urlsafe(32)
         self._tickets: dict[str, str] = {}  # by where they were left
         self.place = f"/{secrets.token_urlsafe(12)}/"
+        self.entry = EntryFile()
+        self._renew()
 
-    def new_ticket(self, left_in: str) -> str:
-        """A ticket that lets a browser in, once. The one that was left there before is no longer valid."""
+    def new_link(self, left_in: str = "link") -> str:
+        """An address that lets a browser in, once. The one that was left there before is no longer valid."""
         self._tickets[left_in] = secrets.token_urlsafe(32)
-        return self._tickets[left_in]
+        return f"http://{self._host}/enter?ticket={self._tickets[left_in]}"
 
-    def redeem(self, ticket: str) -> str | None:
-        """Where the ticket was left, if it is one; then it has been used."""
-        found = None
-        for left_in, expected in list(self._tickets.items()):
-            if _same(ticket, expected):
-                found = left_in
-        return found if found is not None and self._tickets.pop(found, None) is not None else None
+    def _renew(self) -> None:
+        self.entry.write(self.new_link("file"))
+
+    def redeem(self, ticket: str) -> bool:
+        """Whether it is a ticket; then it has been used, and if it was the file's, that gets another."""
+        found = [left_in for left_in, expected in list(self._tickets.items()) if _same(ticket, expected)]
+        if not found or self._tickets.pop(found[0], None) is None:
+            return False
+        if found[0] == "file":
+            self._renew()
+        return True
 
     def cookie_header(self) -> str:
         """What gives the cookie to a browser; it ends with the browser."""
@@ -85,12 +92,10 @@ class Guard:
             return "this must come from the page itself"
         return None
 
-    def comes_from_elsewhere(self, headers: Message) -> bool:
-        """Whether the browser says that another site led to this request."""
-        return headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none")
-
     def knows(self, headers: Message) -> bool:
-        """Whether the request has the cookie."""
+        """Whether the request has the cookie, and no other site led to it, as far as the browser says."""
+        if headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+            return False
         found = False
         for header in headers.get_all("Cookie", []):
             for part in header.split(";"):

@@ -1,4 +1,4 @@
-"""Who looks at which envs, what they were shown last, and which env is drawn next."""
+"""Who looks at which envs, what they were shown last, which env is drawn next, and how much time that may take."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,11 @@ MOST_SHOWN = 64  # envs on one page
 _MOST_VIEWERS = 32
 _GONE_S = 3.0  # a browser that has not asked for this long looks elsewhere
 _RATE_S = 5.0  # over which pictures are counted
+SHARE = 0.05  # of the time, at most, for pictures
+PLAYED_SHARE = 0.5  # the same where envs are only played to be seen
+TEXT_SHARE = 0.01  # of the calling thread's time, for the texts of envs that users have picked
+_BURST_S = 0.05  # of drawing, which may be saved up while nobody looks
+_WINDOW_S = 10.0  # over which the share is measured that users see
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _FASTEST = 1  # of zlib
@@ -23,7 +29,7 @@ _FASTEST = 1  # of zlib
 Stamp = tuple[int, int]  # the episode and the step that a picture shows
 
 
-class Shown:
+class LastPicture:
     """The last picture of an env. ``number`` grows from picture to picture, over all envs."""
 
     def __init__(self, number: int, at: float, frame: Frame) -> None:
@@ -44,9 +50,10 @@ class Shown:
         return self._png, True
 
 
-class _Viewer:
-    def __init__(self, envs: Sequence[int], picked: int | None, at: float) -> None:
-        self.envs, self.picked, self.at = envs, picked, at
+class _Viewer(NamedTuple):
+    envs: Sequence[int]
+    picked: int | None
+    at: float
 
 
 class Looks:
@@ -60,7 +67,7 @@ class Looks:
         self._crews = crews
         self._lock = threading.Lock()
         self._viewers: dict[str, _Viewer] = {}
-        self._shown: dict[int, Shown] = {}
+        self._shown: dict[int, LastPicture] = {}
         self._count = 0
         self._times: deque[tuple[float, int]] = deque(maxlen=1024)  # when which env was drawn
         self._turns: dict[int, int] = {}  # when each env was asked for last, as a count
@@ -128,7 +135,7 @@ class Looks:
             if stamp is not None:
                 self._stamps[frame.env_id] = stamp
             self._count += 1
-            self._shown[frame.env_id] = Shown(self._count, now, frame)
+            self._shown[frame.env_id] = LastPicture(self._count, now, frame)
             self._times.append((now, frame.env_id))
         crew = next(number for number, one in enumerate(self._crews) if frame.env_id in one)
         is_first = crew not in self._begun
@@ -142,7 +149,7 @@ class Looks:
         """How many pictures there have been: the number of the last one."""
         return self._count
 
-    def shown(self, env: int) -> Shown | None:
+    def shown(self, env: int) -> LastPicture | None:
         """The last picture of an env, if there is one."""
         with self._lock:
             return self._shown.get(env)
@@ -154,6 +161,53 @@ class Looks:
         if len(times) < 2 or not envs:
             return None
         return (now - times[0]) * len(envs) / len(times)
+
+
+# ---- time ----------------------------------------------------------------------------------------
+
+
+class Budget:
+    """Time for drawing: nothing is drawn before all that was spent is at most a share of the time that has passed.
+
+    The first picture of each worker is not counted: it loads what draws.
+
+    Args:
+        now: The time at which it starts, in seconds.
+        workers: How many workers draw, for the share of their time.
+        limit: The share.
+    """
+
+    def __init__(self, now: float, workers: int, limit: float = SHARE) -> None:
+        self.limit = limit
+        self._workers = workers
+        self._credit = 0.0
+        self._counted_until = now
+        self._spent = 0.0  # by workers
+        self._samples: deque[tuple[float, float]] = deque([(now, 0.0)])
+
+    def allows(self, now: float) -> bool:
+        """Whether a picture may be drawn now."""
+        self._credit = min(self._credit + (now - self._counted_until) * self.limit, _BURST_S)
+        self._counted_until = now
+        return self._credit >= 0.0
+
+    def spend(self, seconds: float, workers: int = 1) -> None:
+        """Counts what one picture took, while that many workers drew at once."""
+        self._spent += seconds
+        self._credit -= seconds / workers
+
+    def spend_beside(self, seconds: float) -> None:
+        """Counts work for pictures that no worker did: it delays the next one."""
+        self._credit -= seconds
+
+    def share(self, now: float) -> float:
+        """The part of the workers' time that went into pictures lately."""
+        if now - self._samples[-1][0] >= 0.5:
+            self._samples.append((now, self._spent))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW_S:
+            self._samples.popleft()
+        since, spent = self._samples[0]
+        return (self._spent - spent) / ((now - since) * self._workers) if now > since else 0.0
 
 
 # ---- PNG files, without a package for pictures ---------------------------------------------------

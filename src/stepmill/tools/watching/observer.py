@@ -6,6 +6,7 @@ come and their next actions have not been sent. The workers draw while the calle
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -18,66 +19,16 @@ from stepmill import _native
 from stepmill.errors import summary
 from stepmill.hosts.frames import Frame, frame_of
 from stepmill.hosts.host import Host
-from stepmill.hosts.observing import WatchedPool
+from stepmill.hosts.observing import Interval, Snapshot, WatchedPool, snapshot_of
 from stepmill.system.uninterrupted import try_or
-from stepmill.tools.watching.book import Book
 from stepmill.tools.watching.control import Control
-from stepmill.tools.watching.details import Details, Pictures, details_of
-from stepmill.tools.watching.looks import Looks
+from stepmill.tools.watching.details import Pictures, details_of
+from stepmill.tools.watching.looks import PLAYED_SHARE, SHARE, TEXT_SHARE, Budget, Looks
 
 _LOOK_S = 0.01  # at least between two looks
 _UNSEEN_S = 0.25  # the same while no browser shows the page
 _SIZE, _PICKED_SIZE = 320, 640  # of pictures, in pixels per side, at most
 _MOST_ERRORS = 20
-SHARE = 0.05  # of the time, at most, for pictures
-PLAYED_SHARE = 0.5  # the same where envs are only played to be seen
-TEXT_SHARE = 0.01  # of the calling thread's time, for the texts of envs that users have picked
-_BURST_S = 0.05  # of drawing, which may be saved up while nobody looks
-_WINDOW_S = 10.0  # over which the share is measured that users see
-
-
-class Budget:
-    """Time for drawing: nothing is drawn before all that was spent is at most a share of the time that has passed.
-
-    The first picture of each worker is not counted: it loads what draws.
-
-    Args:
-        now: The time at which it starts, in seconds.
-        workers: How many workers draw, for the share of their time.
-        limit: The share.
-    """
-
-    def __init__(self, now: float, workers: int, limit: float = SHARE) -> None:
-        self.limit = limit
-        self._workers = workers
-        self._credit = 0.0
-        self._counted_until = now
-        self._spent = 0.0  # by workers
-        self._samples: deque[tuple[float, float]] = deque([(now, 0.0)])
-
-    def allows(self, now: float) -> bool:
-        """Whether a picture may be drawn now."""
-        self._credit = min(self._credit + (now - self._counted_until) * self.limit, _BURST_S)
-        self._counted_until = now
-        return self._credit >= 0.0
-
-    def spend(self, seconds: float, workers: int = 1) -> None:
-        """Counts what one picture took, while that many workers drew at once."""
-        self._spent += seconds
-        self._credit -= seconds / workers
-
-    def spend_beside(self, seconds: float) -> None:
-        """Counts work for pictures that no worker did: it delays the next one."""
-        self._credit -= seconds
-
-    def share(self, now: float) -> float:
-        """The part of the workers' time that went into pictures lately."""
-        if now - self._samples[-1][0] >= 0.5:
-            self._samples.append((now, self._spent))
-        while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW_S:
-            self._samples.popleft()
-        since, spent = self._samples[0]
-        return (self._spent - spent) / ((now - since) * self._workers) if now > since else 0.0
 
 
 class Observer:
@@ -103,7 +54,7 @@ class Observer:
         self.book = Book(self._tap, pool.num_envs, now)
         self.looks = Looks(host.crews)
         self.pictures = Pictures.of(host)
-        self.details: dict[int, Details] = {}
+        self.details: dict[int, dict[str, Any]] = {}
         self.errors: deque[tuple[float, str]] = deque(maxlen=_MOST_ERRORS)
         self.limit = SHARE if control is None else PLAYED_SHARE
         self._budget = Budget(now, len(host.crews), self.limit)
@@ -207,8 +158,8 @@ class Observer:
                 self._budget.spend(frame.seconds, at_once)
 
     def _stamp(self, env_id: int) -> tuple[int, int]:
-        numbers = self.book.numbers(env_id)
-        return numbers.episodes, numbers.step
+        _, step, episodes, _, _ = self.book.native.numbers(env_id)
+        return episodes, step
 
     def _is_paused(self) -> bool:
         return self.control is not None and self.control.paused
@@ -228,3 +179,108 @@ class Observer:
         """Counts work for pictures that no worker did."""
         with self._budget_lock:
             self._budget.spend_beside(seconds)
+
+
+# ---- what is known of the pool --------------------------------------------------------------------
+
+_TICK_SECONDS = 0.1
+_LATELY_SECONDS = 2.0  # over which speeds are counted
+_MOST_POINTS = 240
+
+
+class Book:
+    """Returns and last rewards of every env, how fast the pool goes, and how that changed. Read by many threads.
+
+    The engine writes down every result (``cpp/core/watch_book.h``) and counts (``hosts/observing.py``).
+    """
+
+    def __init__(self, tap: _native.Tap, num_envs: int, now: float) -> None:
+        self.native = _native.WatchBook(num_envs)
+        self.history = History(now)
+        self._tap = tap
+        self._lock = threading.Lock()
+        self._ticked = now
+        self._seen = deque([snapshot_of(tap, times=False)], maxlen=64)
+
+    def tick(self, now: float) -> None:
+        """Notes how far the pool is, if it is time for that."""
+        if now - self._ticked >= _TICK_SECONDS:
+            self.look(now)
+
+    def look(self, now: float) -> tuple[Snapshot, Interval]:
+        """Where the pool is, and what it did lately."""
+        with self._lock:
+            snapshot = snapshot_of(self._tap, times=False)
+            older = sum(snapshot.age_seconds - one.age_seconds >= _LATELY_SECONDS for one in self._seen)
+            lately = Interval(self._seen[max(0, older - 1)], snapshot)
+            if now - self._ticked >= _TICK_SECONDS:
+                self._ticked = now
+                self._seen.append(snapshot)
+            if self.history.wants(now):
+                total, count = self.native.take_returns()
+                self.history.add(now, lately.per_second("steps"), total / count if count else None)
+            return snapshot, lately
+
+    def recent_episodes(self) -> list[tuple[float, int]]:
+        """Returns and lengths of the last episodes of all envs; those whose return is a finite number."""
+        return [one for one in self.native.recent() if math.isfinite(one[0])]
+
+    def numbers(self, env_id: int) -> dict[str, Any]:
+        """Where one env is. It has no return if its episode began before anybody watched."""
+        so_far, step, episodes, last, failures = self.native.numbers(env_id)
+        numbers = {"return": _finite(so_far), "step": step, "episodes": episodes}
+        return {**numbers, "last_return": _finite(last), "failures": failures}
+
+    def rewards(self, env_ids: Sequence[int], most: int) -> dict[int, tuple[list[float | None], list[int]]]:
+        """The last rewards of some envs, at most that many of each, oldest first, and which of them ended an episode.
+
+        None: it is not a finite number.
+        """
+        found = self.native.rewards(env_ids, most)
+        finite = [([_finite(one) for one in values], ends) for values, ends in found]
+        return dict(zip(env_ids, finite, strict=True))
+
+
+def _finite(number: float) -> float | None:
+    return round(number, 6) if math.isfinite(number) else None
+
+
+class History:
+    """How a run went, from its beginning: points at equal distances.
+
+    When there are too many, neighbours are merged, and the distance doubles.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._start = self._last = now
+        self._distance = 1.0  # seconds
+        self._points: list[tuple[float, float, float | None]] = []
+
+    def wants(self, now: float) -> bool:
+        """Whether it is time for the next point."""
+        return now - self._last >= self._distance
+
+    def add(self, now: float, rate: float, mean_return: float | None) -> None:
+        """Adds a point: steps per second, and the mean of the returns since the last one, if there are any."""
+        self._last = now
+        self._points.append((now - self._start, rate, mean_return))
+        if len(self._points) > _MOST_POINTS:
+            pairs = zip(self._points[::2], self._points[1::2], strict=False)
+            self._points = [_merged(*pair) for pair in pairs]
+            self._distance *= 2
+
+    def columns(self) -> dict[str, list[float | None]]:
+        """The points, oldest first: seconds since the beginning, steps per second, mean returns."""
+        points = self._points[:]
+        return {
+            "seconds": [round(one[0], 1) for one in points],
+            "rate": [round(one[1], 1) for one in points],
+            "returns": [None if one[2] is None else round(one[2], 4) for one in points],
+        }
+
+
+def _merged(
+    first: tuple[float, float, float | None], second: tuple[float, float, float | None]
+) -> tuple[float, float, float | None]:
+    returns = [one for one in (first[2], second[2]) if one is not None]
+    return second[0], (first[1] + second[1]) / 2, sum(returns) / len(returns) if returns else None

@@ -20,25 +20,15 @@ _PICKED_REWARDS = 300
 
 @dataclass(frozen=True)
 class Question:
-    """What a browser asks.
+    """What a browser asks."""
 
-    Attributes:
-        viewer: A name that the browser has given itself.
-        first: The first env that it shows.
-        count: How many.
-        picked: The env that its user has picked.
-        since: The number of the last picture that it has.
-        top: The first of these envs that is in sight; None: it wants no pictures.
-        bottom: The last of them.
-    """
-
-    viewer: str
-    first: int = 0
+    viewer: str  # a name that the browser has given itself
+    first: int = 0  # env that it shows
     count: int = 16
-    picked: int | None = None
-    since: int = 0
-    top: int | None = None
-    bottom: int | None = None
+    picked: int | None = None  # by its user
+    since: int = 0  # the number of the last picture that it has
+    top: int | None = None  # the first env that is in sight; None: it wants no pictures
+    bottom: int | None = None  # the last one
 
 
 class Reporter:
@@ -85,19 +75,7 @@ class Reporter:
     def command(self, name: str, speed: float | None) -> bool:
         """Does what the user clicked; false if it is not possible here."""
         control = self._observer.control
-        if control is None:
-            return False
-        if name == "pause":
-            control.pause()
-        elif name == "resume":
-            control.resume()
-        elif name == "step":
-            control.step()
-        elif name == "speed" and (speed is None or (math.isfinite(speed) and 0 < speed <= 1000)):
-            control.set_speed(speed)
-        else:
-            return False
-        return True
+        return control is not None and control.turn(name, speed)
 
     # ---- parts -------------------------------------------------------------------------------
 
@@ -128,19 +106,10 @@ class Reporter:
 
     def _envs(self, envs: Sequence[int], since: int, now: float) -> list[dict[str, Any]]:
         rewards = self._observer.book.rewards(envs, _CELL_REWARDS)
-        return [{**self._env(env, since, now), "rewards": rewards[env].values} for env in envs]
+        return [{**self._env(env, since, now), "rewards": rewards[env][0]} for env in envs]
 
     def _env(self, env: int, since: int, now: float) -> dict[str, Any]:
-        numbers = self._observer.book.numbers(env)
-        return {
-            "id": env,
-            "return": numbers.episode_return,
-            "step": numbers.step,
-            "episodes": numbers.episodes,
-            "last_return": numbers.last_return,
-            "failures": numbers.failures,
-            "picture": self._picture(env, since, now),
-        }
+        return {"id": env, **self._observer.book.numbers(env), "picture": self._picture(env, since, now)}
 
     def _picture(self, env: int, since: int, now: float) -> dict[str, Any] | None:
         shown = self._observer.looks.shown(env)
@@ -157,15 +126,9 @@ class Reporter:
         return out
 
     def _picked(self, env: int, since: int, now: float) -> dict[str, Any]:
-        rewards = self._observer.book.rewards([env], _PICKED_REWARDS)[env]
-        details = self._observer.details.get(env)
-        return {
-            **self._env(env, since, now),
-            "rewards": rewards.values,
-            "ends": rewards.ends,
-            "observation": [] if details is None else details.observation,
-            "info": [] if details is None else details.info,
-        }
+        rewards, ends = self._observer.book.rewards([env], _PICKED_REWARDS)[env]
+        details = self._observer.details.get(env, {"observation": [], "info": []})
+        return {**self._env(env, since, now), "rewards": rewards, "ends": ends, **details}
 
 
 def _workers(now: Snapshot, lately: Interval) -> list[dict[str, Any]]:

@@ -11,11 +11,10 @@ import threading
 import urllib.parse
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 from stepmill.errors import ConfigError
-from stepmill.tools.watching.guard import HEADERS, EntryFile, Guard
+from stepmill.tools.watching.guard import HEADERS, Guard
 from stepmill.tools.watching.report import Question, Reporter
 
 _FILES = {
@@ -39,76 +38,50 @@ _IDLE_S = 15.0
 _DROP_S = 1.0  # that a dropped connection may take to end
 
 
-class Server:
-    """A server on this machine's own address, in threads that do not keep the program alive."""
+class Server(ThreadingHTTPServer):
+    """A server on this machine's own address, in threads that do not keep the program alive.
+
+    Attributes:
+        port: Its port.
+        guard: Who lets browsers in.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 32
 
     def __init__(self, reporter: Reporter, port: int) -> None:
+        self.reporter = reporter
+        self.stopped = False
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}  # connections without a cookie so far, oldest first
         try:
-            self._http = _Http(("127.0.0.1", port), _Handler)
+            super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
             raise ConfigError(f"port: expected a free port, or 0 for any, got {port!r}: {error}") from error
-        self.port: int = self._http.server_address[1]
-        self._http.guard = self._guard = Guard(self.port)
-        self._http.reporter = reporter
-        self._http.entered = self._entered
+        self.port: int = self.server_address[1]
+        self.guard = Guard(self.port)
         self._pid = os.getpid()
-        self._entry = EntryFile()
-        self._renew()
-        self._thread = threading.Thread(target=self._http.serve, name="stepmill-watch", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="stepmill-watch", daemon=True)
         self._thread.start()
 
-    @property
-    def file(self) -> Path:
-        """What a browser is opened with."""
-        return self._entry.path
-
-    def new_link(self) -> str:
-        """An address that lets a browser in, once."""
-        return self._address("link")
-
-    def _entered(self, left_in: str) -> None:
-        """A ticket was used: the file gets another."""
-        if left_in == "file":
-            self._renew()
-
-    def _renew(self) -> None:
-        self._entry.write(self._address("file"))
-
-    def _address(self, left_in: str) -> str:
-        return f"http://127.0.0.1:{self.port}/enter?ticket={self._guard.new_ticket(left_in)}"
+    def _serve(self) -> None:
+        """Takes connections until it is stopped."""
+        while not self.stopped:
+            self.handle_request()
+        self.server_close()
 
     def close(self) -> None:
         """Ends it, and removes the file. The garbage collector may call this, in any thread."""
         if os.getpid() != self._pid:
             return  # a forked child has no thread to end, and must leave the parent's socket alone
-        self._entry.remove()
-        self._http.stopped = True
+        self.guard.entry.remove()
+        self.stopped = True
         with contextlib.suppress(OSError):
-            self._http.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which then closes the socket
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which then closes the socket
         if threading.current_thread() is not self._thread:
             self._thread.join()
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    stopped = False
-    request_queue_size = 32
-    guard: Guard
-    reporter: Reporter
-    entered: Any
-
-    def __init__(self, *arguments: Any) -> None:
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._lock = threading.Lock()
-        self._strangers: dict[socket.socket, None] = {}  # connections without a cookie so far, oldest first
-        super().__init__(*arguments)
-
-    def serve(self) -> None:
-        """Takes connections until it is stopped."""
-        while not self.stopped:
-            self.handle_request()
-        self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Anybody on this machine can connect. They must neither start threads without end nor keep the user out."""
@@ -144,7 +117,7 @@ class _Http(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Http
+    server: Server
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_S
     server_version = "stepmill"
@@ -196,8 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         return reason is not None
 
     def _is_known(self) -> bool:
-        guard = self.server.guard
-        known = guard.knows(self.headers) and not guard.comes_from_elsewhere(self.headers)
+        known = self.server.guard.knows(self.headers)
         if known:
             self.server.knows(self.connection)
         return known
@@ -209,11 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
         the file that led here is another site.
         """
         guard = self.server.guard
-        left_in = guard.redeem(ticket)
-        if left_in is None:
+        if not guard.redeem(ticket):
             self._say(HTTPStatus.FORBIDDEN, _USED)
             return
-        self.server.entered(left_in)
         page = _TO_PAGE.format(guard.place).encode()
         self._send(HTTPStatus.OK, page, "text/html; charset=utf-8", {"Set-Cookie": guard.cookie_header()})
 

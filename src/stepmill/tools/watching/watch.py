@@ -63,7 +63,7 @@ class Watch(Uncopyable):
         """What opens the page: give it to your browser. Other users cannot read it. It works once, then another takes
         its place; it is removed when the page ends.
         """
-        return self._server.file
+        return self._server.guard.entry.path
 
     def new_link(self) -> str:
         """An address that opens the page in one browser, once: for a browser that cannot read ``file``, such as that of
@@ -72,7 +72,7 @@ class Watch(Uncopyable):
         """
         if self.closed:
             raise UsageError("new_link: the page has ended")
-        return self._server.new_link()
+        return self._server.guard.new_link()
 
     @property
     def closed(self) -> bool:

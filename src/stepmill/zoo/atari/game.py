@@ -11,6 +11,8 @@ from gymnasium.utils import EzPickle, seeding
 
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UsageError
 from stepmill.system.optional import ALE, require
+from stepmill.wrappers.episodes import FIRE, NOOP, EpisodicLifeEnv, FireResetEnv
+from stepmill.wrappers.rewards import ClipRewardEnv
 from stepmill.zoo.atari.frames import Frames
 from stepmill.zoo.atari.games import GAMES, WIDTH
 from stepmill.zoo.atari.options import DEFAULTS, RENDER_MODES, AtariOptions
@@ -53,10 +55,8 @@ def info_space(options: AtariOptions) -> spaces.Dict:
 class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
     """A game with the usual preprocessing; ``AtariOptions`` lists the keyword arguments, docs/zoo.md explains them.
 
-    With ``use_fire_reset=False`` and ``episodic_life=False`` its episodes are those of Gymnasium's
-    ``FrameStackObservation(AtariPreprocessing(...))``: pixels, rewards, ends, infos, for the same seeds. With them they
-    are those of our ``ClipRewardEnv(FireResetEnv(EpisodicLifeEnv(...)))`` around these. The methods below have the
-    names of the wrappers whose work they do.
+    ``AtariConsole`` makes the pictures. Over it are our wrappers for lives, FIRE and clipped rewards, each only if its
+    option is on.
 
     The ROM is loaded by the first reset, and again by every reset with a seed: that takes 0.2 s.
 
@@ -72,90 +72,136 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         for key in options:
             if key not in DEFAULTS and key != "max_episode_steps":
                 raise UnknownConfigError(f"{game} has no option {key!r}. Known: {', '.join(DEFAULTS)}")
-        self.options = o = AtariOptions.read(game, options)
-        ale_py = quiet_emulator()
         self.game = game
+        self.options = o = AtariOptions.read(game, options)
+        self._console = console = AtariConsole(game, o, reuse_memory)
+        self.ale, self.info_space = console.ale, info_space(o)
+        self.metadata, self.render_mode = console.metadata, console.render_mode
+        self.observation_space, self.action_space = console.observation_space, spaces.Discrete(console.num_actions)
+        self._env: Any = console
+        if o.episodic_life:
+            self._env = EpisodicLifeEnv(self._env)
+        if o.use_fire_reset and console.has_fire:
+            self._env = FireResetEnv(self._env)
+        if o.reward_clip:
+            self._env = ClipRewardEnv(self._env)
+        self.lives = 0
+        self._steps = 0  # of the episode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode: a new game, or with ``episodic_life`` the next life, unless there is a seed or options."""
+        if self.options.max_episode_steps is not None and self._steps >= self.options.max_episode_steps:
+            options = options or {"new_game": True}  # the pool has cut the life off: it is not continued
+        observation, info = self._env.reset(seed=seed, options=options)
+        self._np_random = self._console.np_random
+        self._steps, self.lives = 0, info["lives"]
+        info["reward"] = 0.0  # whatever a no-op and FIRE brought
+        if self.options.zero_discount_on_life_loss:
+            info["discount"] = 1.0
+        return observation, info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Takes an action ``frame_skip`` times, or until the game is over."""
+        observation, reward, terminated, truncated, info = self._env.step(self._console.actions[action])
+        self._steps += 1
+        before, self.lives = self.lives, info["lives"]
+        if self.options.zero_discount_on_life_loss:
+            info["discount"] = 0.0 if terminated or self.lives < before else 1.0
+        return observation, reward, terminated, truncated, info
+
+    def render(self) -> Any:
+        """The screen in colour; with ``render_mode="human"`` the emulator shows it by itself."""
+        return self._console.render()
+
+    def get_action_meanings(self) -> list[str]:
+        """The name of each action, such as ``"NOOP"`` and ``"FIRE"``."""
+        self._console.load_once()
+        names = self._console.get_action_meanings()
+        return [names[action] for action in self._console.actions]
+
+    @property
+    def episode_return(self) -> float:
+        """The score of the game so far: all rewards, unclipped."""
+        return self._console.episode_return
+
+    @property
+    def was_real_done(self) -> bool:
+        """Whether the game is over, or has not begun."""
+        return self._console.is_over
+
+
+class AtariConsole(gymnasium.Env[np.ndarray, Any]):
+    """The emulator with a game: no-ops at its start, skipped frames, and the last pictures, small and stacked.
+
+    Its episodes are those of Gymnasium's ``FrameStackObservation(AtariPreprocessing(...))``: pixels, rewards, ends,
+    infos, for the same seeds. Its actions are those of the emulator, so in all games 0 is NOOP and 1 is FIRE.
+    """
+
+    def __init__(self, game: str, options: AtariOptions, reuse_memory: bool) -> None:
+        self.game, self.options, o = game, options, options
+        ale_py = quiet_emulator()
         self._rom = _checked_rom(ale_py, game)
-        self.metadata, self.render_mode, self.info_space = metadata(o), o.render_mode, info_space(o)
+        self.metadata, self.render_mode = metadata(o), o.render_mode
         self.ale = ale = ale_py.ALEInterface()
         ale.setFloat("repeat_action_probability", o.repeat_action_probability)
         ale.setInt("max_num_frames_per_episode", o.most_frames)
         if o.render_mode == "human":
             ale.setBool("display_screen", True)
             ale.setBool("sound", True)
-        self._noop, self._fire = ale_py.Action.NOOP, ale_py.Action.FIRE
+        self._names = [action.name for action in ale_py.Action]
+        self.action_space = spaces.Discrete(len(self._names))
+        self.actions = list(range(len(self._names)))  # the game's own, once it is loaded
         self._is_loaded = False
         known = GAMES.get(game)
         if known is None or o.mode is not None or o.difficulty is not None:  # to see now whether the game has them
             self._seed_emulator(None)
             self._load()
         height = ale.getScreenDims()[0] if known is None else known.height
-        count = len(self._actions) if known is None else known.action_count(o.full_action_space)
+        self.num_actions = len(self.actions) if known is None else known.action_count(o.full_action_space)
+        self.has_fire = FIRE in self.actions if known is None else known.fires(o.full_action_space)
         self.observation_space = spaces.Box(0, 255, o.shape, np.uint8)
-        self.action_space = spaces.Discrete(count)
         self._frames = Frames(ale, height, o)
         self._reuses_memory = reuse_memory
         # Bound once: these are called in every step.
-        self._act, self._is_over = ale.act, ale.game_over
+        self._act, self._game_over = ale.act, ale.game_over
         self._take, self._push, self._stack = self._frames.take, self._frames.push, self._frames.stack
         self._countdown, self._takes_maximum = tuple(reversed(range(o.frame_skip))), o.frame_skip > 1
-        self._clips, self._by_life = o.reward_clip, o.episodic_life
-        self._zeroes_discount = o.zero_discount_on_life_loss
-        self.lives = 0
-        self.episode_return = 0.0  # of the game so far: all rewards, unclipped
-        self.was_real_done = True  # the game is over, or has not begun
-        self._steps = 0  # of the episode
-        self._seeds: Any = None
-
-    _actions: list[Any]
-
-    # ---- what a user calls -------------------------------------------------------------------
+        self.episode_return = 0.0
+        self.is_over = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode: a new game, or with ``episodic_life`` the next life, unless there is a seed or options."""
         super().reset(seed=seed)
-        self._seeds = None
-        self._episodic_life_reset(seed, bool(options))
-        if self._fires and any(self._episodic_life_step(self._fire)[1:]):  # the FIRE ended the episode
-            self._seeds = None
-            self._episodic_life_reset(None, bool(options))
-        self._steps = 0
-        info = self._info(0.0, False)
-        if self._zeroes_discount:
-            info["discount"] = 1.0
-        if self._seeds is not None:
-            info["seeds"] = self._seeds
-        return self._observation(), info
+        seeds = self._begin_game(seed)
+        most = self.options.noop_max
+        for _ in range(int(self.np_random.integers(1, most + 1)) if most else 0):
+            self.episode_return += self._act(NOOP)
+            if self._game_over():
+                self._begin_game(seed)
+        self._frames.fill()
+        self.is_over = False
+        return self._observation(), self._info(0.0, False) | seeds
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Takes an action ``frame_skip`` times, or until the game is over."""
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if not self._is_loaded:
             raise UsageError(f"{self.game}: step before reset")
-        before = self.lives
-        reward, terminated, truncated = self._episodic_life_step(self._actions[action])
-        self._steps += 1
-        info = self._info(reward, self._is_game_over)
-        if self._zeroes_discount:
-            info["discount"] = 0.0 if terminated or self.lives < before else 1.0
-        if self._clips:
-            reward = (reward > 0.0) - (reward < 0.0) + 0.0
-        return self._observation(), reward, terminated, truncated, info
-
-    def render(self) -> Any:
-        """The screen in colour; with ``render_mode="human"`` the emulator shows it by itself."""
-        if self.render_mode == "human":
-            return None
-        if self.render_mode is None:
-            raise UsageError(f"{self.game}: render: expected an env with a render_mode, {', '.join(RENDER_MODES)}")
-        self._load_once()
-        return self.ale.getScreenRGB()
-
-    def get_action_meanings(self) -> list[str]:
-        """The name of each action, such as ``"NOOP"`` and ``"FIRE"``."""
-        self._load_once()
-        return [action.name for action in self._actions]
+        act, game_over = self._act, self._game_over
+        reward, terminated, truncated = 0.0, False, False
+        for left in self._countdown:
+            reward += act(action)
+            if game_over():
+                # As in Gymnasium, the frame at which a game ends is not shown.
+                terminated, truncated = game_over(with_truncation=False), self.ale.game_truncated()
+                break
+            if left < 2:
+                self._take(left)
+        self._push(self._takes_maximum)
+        self.episode_return += reward
+        self.is_over = terminated or truncated
+        return self._observation(), reward, terminated, truncated, self._info(reward, terminated)
 
     def _observation(self) -> np.ndarray:
         return self._stack if self._reuses_memory else self._stack.copy()
@@ -163,7 +209,7 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
     def _info(self, reward: float, is_over: bool) -> dict[str, Any]:
         ale = self.ale
         return {
-            "lives": self.lives,
+            "lives": ale.lives(),
             "episode_frame_number": ale.getEpisodeFrameNumber(),
             "frame_number": ale.getFrameNumber(),
             "reward": reward,
@@ -171,63 +217,31 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
             "ram": ale.getRAM(),
         }
 
-    # ---- EpisodicLifeEnv ---------------------------------------------------------------------
+    def render(self) -> Any:
+        if self.render_mode == "human":
+            return None
+        if self.render_mode is None:
+            raise UsageError(f"{self.game}: render: expected an env with a render_mode, {', '.join(RENDER_MODES)}")
+        self.load_once()
+        return self.ale.getScreenRGB()
 
-    def _episodic_life_reset(self, seed: int | None, has_options: bool) -> None:
-        # The pool has cut the episode off: the life that it did not lose is not continued.
-        is_cut = self.options.max_episode_steps is not None and self._steps >= self.options.max_episode_steps
-        if not self._by_life or self.was_real_done or seed is not None or has_options or is_cut:
-            self._preprocessing_reset(seed)
-        elif any(self._preprocessing_step(self._noop)[1:]):  # the game ended on the no-op
-            self._preprocessing_reset(None)
-        self.was_real_done = False
-        self.lives = self.ale.lives()
-
-    def _episodic_life_step(self, action: Any) -> tuple[float, bool, bool]:
-        reward, terminated, truncated = self._preprocessing_step(action)
-        self.was_real_done = terminated or truncated
-        before, self.lives = self.lives, self.ale.lives()
-        if self._by_life and self.lives < before:
-            terminated = True
-        return reward, terminated, truncated
-
-    # ---- AtariPreprocessing and FrameStackObservation ------------------------------------------
-
-    def _preprocessing_reset(self, seed: int | None) -> None:
-        self._begin_game(seed)
-        most = self.options.noop_max
-        for _ in range(int(self.np_random.integers(1, most + 1)) if most else 0):
-            self.episode_return += self._act(self._noop)
-            if self._is_over():
-                self._begin_game(seed)
-        self._frames.fill()
-
-    def _preprocessing_step(self, action: Any) -> tuple[float, bool, bool]:
-        act, is_over = self._act, self._is_over
-        reward, terminated, truncated = 0.0, False, False
-        for left in self._countdown:
-            reward += act(action)
-            if is_over():
-                # As in Gymnasium, the frame at which a game ends is not shown.
-                terminated, truncated = is_over(with_truncation=False), self.ale.game_truncated()
-                break
-            if left < 2:
-                self._take(left)
-        self._push(self._takes_maximum)
-        self.episode_return += reward
-        self._is_game_over = terminated
-        return reward, terminated, truncated
+    def get_action_meanings(self) -> list[str]:
+        """The name of each action of the emulator."""
+        return self._names
 
     # ---- the emulator --------------------------------------------------------------------------
 
-    def _begin_game(self, seed: int | None) -> None:
+    def _begin_game(self, seed: int | None) -> dict[str, Any]:
+        """Returns what the info of a seeded reset has in addition."""
+        told = {}
         if seed is not None:
-            self._seeds = self._seed_emulator(seed)
+            told["seeds"] = self._seed_emulator(seed)
             self._load()
         else:
-            self._load_once()
+            self.load_once()
         self.ale.reset_game()
         self.episode_return = 0.0
+        return told
 
     def _seed_emulator(self, seed: int | None) -> tuple[Any, Any]:
         """Seeds the generator of the no-ops and that of the emulator, as Gymnasium's env does."""
@@ -236,7 +250,8 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         self.ale.setInt("random_seed", int(for_ale.astype(np.int32)))
         return for_numpy, for_ale
 
-    def _load_once(self) -> None:
+    def load_once(self) -> None:
+        """Loads the ROM, if it is not loaded yet."""
         if not self._is_loaded:
             self._seed_emulator(None)
             self._load()
@@ -246,8 +261,8 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         ale.loadROM(self._rom)
         _set("mode", self.game, o.mode, ale.setMode, ale.getAvailableModes)
         _set("difficulty", self.game, o.difficulty, ale.setDifficulty, ale.getAvailableDifficulties)
-        self._actions = list(ale.getLegalActionSet() if o.full_action_space else ale.getMinimalActionSet())
-        self._fires = o.use_fire_reset and self._fire in self._actions
+        own = ale.getLegalActionSet() if o.full_action_space else ale.getMinimalActionSet()
+        self.actions = [action.value for action in own]
         known = GAMES.get(self.game)
         found = (len(ale.getMinimalActionSet()), *ale.getScreenDims())
         if known is not None and found != (known.num_actions, known.height, WIDTH):
@@ -256,9 +271,6 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
                 f"{found[0]} and {found[1]} x {found[2]}: this ale-py is newer than this stepmill knows"
             )
         self._is_loaded = True
-
-    _fires = False
-    _is_game_over = False
 
 
 def _set(what: str, game: str, value: int | None, put: Any, available: Any) -> None:

@@ -10,7 +10,7 @@ _WITHOUT_BUTTON = 9  # those of the two games for which ale-py knows no FIRE at 
 
 
 class Game(NamedTuple):
-    """A game by the name of its ROM. ``has_fire``: its action 1 is FIRE, if it has its own actions only.
+    """A game by the name of its ROM. ``has_fire``: FIRE is one of its own actions.
 
     ``height`` is that of its screen.
     """
@@ -37,13 +37,14 @@ class Game(NamedTuple):
         return _WITHOUT_BUTTON if self.rom in ("lost_luggage", "skiing") else _JOYSTICK
 
     def fires(self, full_action_space: bool) -> bool:
-        """Whether action 1 is FIRE."""
+        """Whether one of the actions is FIRE."""
         return self.action_count(True) == _JOYSTICK if full_action_space else self.has_fire
 
 
 _WITH_FIRE = {
+    3: "backgammon",
     4: "atlantis atlantis2 blackjack breakout casino kaboom",
-    5: "tetris",
+    5: "tetris video_checkers",
     6: "air_raid basic_math bowling carnival demon_attack galaxian king_kong name_this_game pong pooyan qbert "
     "sir_lancelot space_invaders up_n_down",
     7: "assault",
@@ -60,8 +61,8 @@ _WITH_FIRE = {
     "zaxxon",
 }
 _WITHOUT_FIRE = {
-    3: "backgammon freeway skiing",
-    5: "frogger pacman surround video_checkers",
+    3: "freeway skiing",
+    5: "frogger pacman surround",
     8: "tutankham",
     9: "asterix crazy_climber koolaid lost_luggage ms_pacman",
     14: "kung_fu_master",

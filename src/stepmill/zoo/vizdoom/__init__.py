@@ -71,7 +71,7 @@ class VizdoomFactory(GymnasiumFactory):
     is_heavy = True
 
     def __call__(self, **config: Any) -> Any:
-        return LeavesNothing(super().__call__(**config), self.id, "game_args" in config)
+        return LeavesNothing(super().__call__(**config), self.id)
 
     def known_keys(self) -> list[str] | None:
         return None  # all that ViZDoom's .cfg files may contain
@@ -91,20 +91,15 @@ class VizdoomFactory(GymnasiumFactory):
         return super().limited(config, given, registered)
 
     def describe(self, config: Mapping[str, Any]) -> EnvDescription:
-        env = super().__call__(**config)
-        try:
-            return EnvDescription.of(env)
-        finally:
-            env.close()
+        return EnvDescription.of(super().__call__(**config))  # no game is started
 
 
 class LeavesNothing(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Starts the game of an env where it leaves nothing behind."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], id: str, is_custom: bool) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], id: str) -> None:
         super().__init__(env)
-        self._id, self._is_custom = id, is_custom
-        self._game = env.get_wrapper_attr("game")
+        self._id, self._game = id, env.get_wrapper_attr("game")
         self._program = self._game.get_vizdoom_path()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -112,7 +107,7 @@ class LeavesNothing(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         if self._game.is_running():
             return self.env.reset(seed=seed, options=options)
-        with starting(self._game, self._id, self._program, self._is_custom):
+        with starting(self._game, self._id, self._program):
             return self.env.reset(seed=seed, options=options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,6 @@ _SHOWN = (
     *("HEALTH", "HITCOUNT", "KILLCOUNT", "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO", "USER2"),
 )
 _TICS_PER_SECOND = 35
-# Formats of screens, and the channels of a pixel.
-_CHANNELS = {"GRAY8": "G", "RGB24": "RGB", "BGR24": "BGR", "RGBA32": "RGBA", "ARGB32": "ARGB", "BGRA32": "BGRA"}
-_CHANNELS["ABGR32"] = "ABGR"
-# Those that have one picture per channel. With the channels together, resizing the same numbers takes half the time.
-_PLANES = {"CRCGCB": "RGB24", "CBCGCR": "BGR24"}
 
 
 def _configured(scenario: Scenario, options: DoomOptions) -> Any:
@@ -35,8 +29,6 @@ def _configured(scenario: Scenario, options: DoomOptions) -> Any:
     vizdoom = require(*VIZDOOM, scenario.id)
     game = vizdoom.DoomGame()
     scenario.configure(game, options.cfg_path)
-    if options.vzd_path:
-        game.set_vizdoom_path(os.path.abspath(options.vzd_path))
     if options.iwad_path or not game.get_doom_game_path():  # else a doom2.wad in the working directory would be taken
         game.set_doom_game_path(os.path.abspath(options.iwad_path or os.path.join(vizdoom.root_path, "freedoom2.wad")))
     if options.map_id:
@@ -45,11 +37,8 @@ def _configured(scenario: Scenario, options: DoomOptions) -> Any:
         game.add_game_args(options.game_args)
     if not options.scenario_timeout:
         game.set_episode_timeout(0)
-    screens = game.get_screen_format().name
-    if screens in _PLANES:
-        game.set_screen_format(vizdoom.ScreenFormat.__members__[_PLANES[screens]])
-    elif screens not in _CHANNELS:
-        raise ConfigError(f"screen_format: expected grey or colours, got {screens}, which has neither")
+    if game.get_screen_format() != vizdoom.ScreenFormat.GRAY8:  # as ViZDoom's own envs do
+        game.set_screen_format(vizdoom.ScreenFormat.RGB24)
     game.set_mode(vizdoom.Mode.PLAYER)
     game.set_window_visible(False)
     game.set_sound_enabled(False)
@@ -88,16 +77,15 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
     def __init__(self, scenario: Scenario, options: DoomOptions, env_id: int = 0) -> None:
         self._scenario, self._env_id, self._options = scenario, env_id, options
         self._game = _configured(scenario, options)
-        channels = options.stack_num * int(self._game.get_screen_channels())
-        self.observation_space = spaces.Box(0, 255, (channels, options.img_height, options.img_width), np.uint8)
+        self._channels = int(self._game.get_screen_channels())
+        shape = (options.stack_num * self._channels, options.img_height, options.img_width)
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.action_space, self._combinations = _actions(self._game, options)
         self.info_space = spaces.Dict({name: spaces.Box(-np.inf, np.inf, (), np.float64) for name in _SHOWN})
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": _TICS_PER_SECOND / options.frame_skip}
         self.render_mode = options.render_mode
         self._cv2 = require("cv2", "opencv-python-headless", "vizdoom", "ViZDoom")
-        self._channels = _CHANNELS[self._game.get_screen_format().name]
         self._reward, self._variables = self._read_rewards()
-        self._program = self._game.get_vizdoom_path()
         self._episode = 0
         self._recordings: int | None = None
 
@@ -122,8 +110,7 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
             self._game.set_doom_scenario_path(os.path.abspath(options.wad_path or self._scenario.find_wad()))
         if options.lmp_save_dir and self._recordings is None:
             self._recordings = _open_folder(options.lmp_save_dir)
-        is_custom = bool(options.game_args or options.cfg_path or options.map_id)
-        with starting(self._game, self._scenario.id, self._program, is_custom):
+        with starting(self._game, self._scenario.id, options.vzd_path):
             self._game.init()
 
     # ---- an episode --------------------------------------------------------------------------
@@ -155,7 +142,7 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
             reward = paid
         state = game.get_state()
         if state is not None:  # the last step of an episode has no screen of its own
-            self._seen = np.concatenate([self._seen[len(self._channels) :], self._frame(state.screen_buffer)])
+            self._seen = np.concatenate([self._seen[self._channels :], self._frame(state.screen_buffer)])
         is_dead, is_over = game.is_player_dead(), game.is_episode_finished()
         truncated = is_over and not is_dead and game.is_episode_timeout_reached()
         terminated = (is_over and not truncated) or (is_dead and self._options.episodic_life)
@@ -191,9 +178,7 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         """The last screen as it was: ``(height, width, 3)``."""
         if self.render_mode is None:
             return None
-        if self._channels == "G":
-            return np.repeat(self._screen[:, :, None], 3, axis=2)
-        return np.ascontiguousarray(self._screen[:, :, [self._channels.index(one) for one in "RGB"]])
+        return self._screen if self._channels == 3 else np.repeat(self._screen[:, :, None], 3, axis=2)
 
     def close(self) -> None:
         self._game.close()
@@ -297,7 +282,6 @@ _EXCLUSIVE = (
     tuple(f"SELECT_WEAPON{i}" for i in (*range(1, 10), 0)),
 )
 _MOST_COMBINATIONS = 1_000_000
-Choice = tuple[tuple[str, float], ...]  # buttons, and how far each is pressed
 
 
 def combinations(
@@ -311,27 +295,26 @@ def combinations(
         force_speed: SPEED is pressed in every row.
         deltas: How many values a button takes that has values, and the first and last of them. Others stay at 0.
     """
-    groups: list[list[Choice]] = []
-    exclusive = {name: group for group in _EXCLUSIVE for name in group}
+    released = np.zeros(len(available))
+    pressed = dict(zip(available, np.eye(len(available)), strict=True))
+    groups: list[list[np.ndarray]] = []  # each the rows of buttons that exclude each other
     seen: set[str] = set()
     for name in (one for one in order if one in available):
-        if name.endswith("_DELTA"):
-            values = np.linspace(*deltas[name][1:], deltas[name][0]).tolist() if name in deltas else [0.0]
-            groups.append([((name, value),) for value in values])
-        elif name not in seen:
-            together = [one for one in exclusive.get(name, (name,)) if one in available]
-            seen.update(together)
-            pressed: list[Choice] = [((one, 1.0),) for one in together]
-            groups.append(pressed if name == "SPEED" and force_speed else [(), *pressed])
+        if name in deltas:
+            number, first, last = deltas[name]
+            groups.append([value * pressed[name] for value in np.linspace(first, last, number)])
+        elif name not in seen and not name.endswith("_DELTA"):
+            exclusive = next((group for group in _EXCLUSIVE if name in group), (name,))
+            seen.update(exclusive)
+            rows = [pressed[one] for one in exclusive if one in available]
+            groups.append(rows if name == "SPEED" and force_speed else [released, *rows])
     count = math.prod(map(len, groups))
     if count > _MOST_COMBINATIONS:
         raise ConfigError(
             f"use_combined_action: expected at most {_MOST_COMBINATIONS} combinations of buttons, got {count}, of "
             f"{len(available)} buttons: give the scenario fewer of them, or delta_button_config fewer values"
         )
-    column = {name: i for i, name in enumerate(available)}
-    rows = np.zeros((count, len(available)))
-    for row, choices in zip(rows, itertools.product(*groups), strict=True):
-        for name, value in itertools.chain(*choices):
-            row[column[name]] = value
-    return rows
+    table = released[None]
+    for group in groups:
+        table = (table[:, None] + group).reshape(-1, len(available))
+    return table

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,12 +56,11 @@ def _load_config(user: str, game: Any, path: str) -> None:
         raise ConfigError(f"{user}: cfg_path: expected a .cfg file, got {path!r}, which is none")
     if game.load_config(whole):
         return
+    from stepmill.zoo.vizdoom.start import run_apart
+
     # It says what is wrong to the standard error of its process, and nowhere else.
-    code = "import sys; sys.path[:] = sys.argv[2:]; import vizdoom; vizdoom.DoomGame().load_config(sys.argv[1])"
-    arguments = [sys.executable, "-c", code, whole, *sys.path]
-    run = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
-    said = run.stderr.replace("WARNING! Loading config from:", "").replace(f'"{whole}".', "")
-    raise ConfigError(f"{user}: cfg_path: {path!r} has errors: {' '.join(said.split())}")
+    _, said = run_apart("import vizdoom; vizdoom.DoomGame().load_config(*arguments)", whole)
+    raise ConfigError(f"{user}: cfg_path: {path!r} has errors: {said}")
 
 
 _OF_THE_WHEEL = (

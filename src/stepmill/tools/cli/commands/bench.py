@@ -6,7 +6,7 @@ import contextlib
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
@@ -20,11 +20,8 @@ from stepmill.tools.cli.options import Seconds, complete_id, folder_option, json
 from stepmill.tools.cli.target import find_target, fitted
 from stepmill.tools.cli.terminal import Terminal, ratio_text, short, until_interrupted
 from stepmill.tools.measuring.machine import describe
-from stepmill.tools.measuring.timing import Effort, sample
-
-if TYPE_CHECKING:  # imported when the command runs: it brings other libraries
-    from stepmill.tools.measuring.peers import Peer, Workload
-
+from stepmill.tools.measuring.peers import Peer, Workload, most_processes, peers_of, quiet
+from stepmill.tools.measuring.runners import Effort, sample
 
 _OURS = "stepmill"
 _DEFAULT = ["CartPole-v1", "gymnasium:CartPole-v1"]  # a native env, and a Python env
@@ -66,8 +63,6 @@ def command(
     stepmill bench CartPole-v1 --num-envs 1024 -o plots
     stepmill bench my_envs.py:Maze
     """
-    from stepmill.tools.measuring.peers import Workload, most_processes, peers_of, quiet
-
     if folder is not None:
         require_matplotlib()
     if on_ray:

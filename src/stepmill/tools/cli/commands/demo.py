@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -13,11 +12,9 @@ from stepmill.tools.cli.commands.bench import SideBySide
 from stepmill.tools.cli.options import Seconds, complete_id, json_option, picture_option
 from stepmill.tools.cli.program import FAILED
 from stepmill.tools.cli.terminal import Terminal, ratio_text, until_interrupted
-from stepmill.tools.measuring.timing import Effort
-
-if TYPE_CHECKING:
-    from stepmill.tools.verify.results import Verification
-
+from stepmill.tools.measuring.peers import Workload, peers_of, quiet
+from stepmill.tools.measuring.runners import Effort
+from stepmill.tools.verify.results import Verification
 
 _SHOWN = ("stepmill", "Gymnasium SyncVectorEnv")
 _ROUNDS = 10
@@ -46,8 +43,6 @@ def command(env: str, num_envs: int, seconds: float, picture: Path, terminal: Te
     stepmill demo
     stepmill demo HalfCheetah-v5 --num-envs 64
     """
-    from stepmill.tools.measuring.peers import Workload, peers_of, quiet
-
     subject = Workload.of(env, num_envs)
     compared: Verification | None = None
     measured: SideBySide | None = None

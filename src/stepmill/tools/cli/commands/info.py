@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -30,22 +28,6 @@ _RUNS = {
 }
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What there is to say about an env."""
-
-    backend: str  # a key of _RUNS
-    observation: spaces.Space[Any]
-    action: spaces.Space[Any]
-    infos: list[str]  # those that are known beforehand
-    players: int
-    render_modes: list[str]
-    max_episode_steps: int | None
-    reward_threshold: float | None
-    options: Mapping[str, Any]  # with their values, or REQUIRED
-    takes_others: bool  # options that it does not name
-
-
 @click.command("info")
 @target
 @set_option
@@ -60,41 +42,44 @@ def command(target: Any, name: str, config: dict[str, Any], terminal: Terminal) 
     stepmill info Pong-v5 --set stack_num=2
     stepmill info my_envs.py:Maze --json
     """
-    facts = _facts(target, config)
-    extra = _extra_of(target)
-    terminal.result(_document(name, facts, extra), lambda out: _draw(out, name, facts, extra))
+    source = find_source(target, 1, config, None, "auto", None, None)
+    own, options, takes_others = _of_native(source) if isinstance(source, NativeSource) else _of_python(source)
+    facts = {
+        "id": name,
+        **own,
+        "extra": _extra_of(target),
+        "max_episode_steps": source.max_episode_steps,
+        "reward_threshold": source.reward_threshold,
+        "options": {key: value for key, value in options.items() if value is not REQUIRED},
+        "required_options": [key for key, value in options.items() if value is REQUIRED],
+        "takes_other_options": takes_others,
+    }
+    spaces_of_one = {key: space_document(facts[key]) for key in ("observation_space", "action_space")}
+    document = {**facts, **spaces_of_one, "options": json_value(facts["options"])}
+    terminal.result(document, lambda out: _draw(out, facts, options))
     return 0
 
 
-def _facts(target: Any, config: dict[str, Any]) -> _Facts:
-    source = find_source(target, 1, config, None, "auto", None, None)
-    if isinstance(source, NativeSource):
-        return _of_native(source)
-    return _of_python(source)
-
-
-def _of_native(source: NativeSource) -> _Facts:
-    modes = [] if source.drawer is None else list(source.drawer.render_modes())
+def _of_native(source: NativeSource) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """What there is to say about it, its options with their values, and whether it takes others."""
+    facts = {
+        "backend": "thread",
+        "observation_space": source.observation_space,
+        "action_space": source.action_space,
+        "infos": list(source.info_space),
+        "players": source.max_num_players,
+        "render_modes": [] if source.drawer is None else list(source.drawer.render_modes()),
+    }
     options = dict(source.config)
     if source.drawer is not None:
         options.setdefault("render_mode", None)
     if source.simulators is not None:
         options = {**MODEL_KEYS, **options}
-    return _Facts(
-        "thread",
-        source.observation_space,
-        source.action_space,
-        list(source.info_space),
-        source.max_num_players,
-        modes,
-        source.max_episode_steps,
-        source.reward_threshold,
-        options,
-        takes_others=False,
-    )
+    return facts, options, False
 
 
-def _of_python(source: PythonSource) -> _Facts:
+def _of_python(source: PythonSource) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """The same; an option without a value is ``REQUIRED``."""
     env = source.envs[0]
     described = describe_source(source)
     factory = env.factory
@@ -103,19 +88,16 @@ def _of_python(source: PythonSource) -> _Facts:
         defaults, known = factory.defaults(), factory.known_keys()
     else:
         backend, defaults, known = "auto", default_values(factory), accepted_keys(factory)
+    facts = {
+        "backend": backend,
+        "observation_space": described.observation_space,
+        "action_space": described.action_space,
+        "infos": list(described.info_space or ()),  # those that are known beforehand
+        "players": described.num_players,
+        "render_modes": list(described.metadata.get("render_modes") or ()),
+    }
     options = {**defaults, **env.config}
-    return _Facts(
-        backend,
-        described.observation_space,
-        described.action_space,
-        list(described.info_space or ()),
-        described.num_players,
-        list(described.metadata.get("render_modes") or ()),
-        source.max_episode_steps,
-        source.reward_threshold,
-        {key: value for key, value in options.items() if key not in ("env_id", "worker_id")},  # the pool gives them
-        takes_others=known is None,
-    )
+    return facts, {key: one for key, one in options.items() if key not in ("env_id", "worker_id")}, known is None
 
 
 def _extra_of(target: Any) -> str | None:
@@ -127,56 +109,35 @@ def _extra_of(target: Any) -> str | None:
     return None if package is None else package.extra
 
 
-def _document(name: str, facts: _Facts, extra: str | None) -> dict[str, Any]:
-    return {
-        "id": name,
-        "backend": facts.backend,
-        "extra": extra,
-        "observation_space": space_document(facts.observation),
-        "action_space": space_document(facts.action),
-        "infos": facts.infos,
-        "players": facts.players,
-        "max_episode_steps": facts.max_episode_steps,
-        "reward_threshold": facts.reward_threshold,
-        "render_modes": facts.render_modes,
-        "options": {key: json_value(value) for key, value in facts.options.items() if value is not REQUIRED},
-        "required_options": [key for key, value in facts.options.items() if value is REQUIRED],
-        "takes_other_options": facts.takes_others,
-    }
-
-
 # ---- what is shown ---------------------------------------------------------------------------------
 
 
-def _draw(out: Console, name: str, facts: _Facts, extra: str | None) -> None:
+def _draw(out: Console, facts: dict[str, Any], options: dict[str, Any]) -> None:
+    limit, threshold = facts["max_episode_steps"], facts["reward_threshold"]
     rows = {
-        "runs": _RUNS[facts.backend],
-        "observation": "\n".join(space_lines(facts.observation)),
-        "action": "\n".join(space_lines(facts.action)),
-        "infos": ", ".join(facts.infos),
-        "players": f"up to {facts.players}" if facts.players > 1 else "",
-        "episodes": f"at most {facts.max_episode_steps:,} steps" if facts.max_episode_steps else "without a time limit",
-        "solved at": "" if facts.reward_threshold is None else f"a mean return of {facts.reward_threshold:g}",
-        "render_mode": ", ".join(facts.render_modes),
-        "extra": "" if extra is None else f"stepmill[{extra}]",
+        "runs": _RUNS[facts["backend"]],
+        "observation": "\n".join(space_lines(facts["observation_space"])),
+        "action": "\n".join(space_lines(facts["action_space"])),
+        "infos": ", ".join(facts["infos"]),
+        "players": f"up to {facts['players']}" if facts["players"] > 1 else "",
+        "episodes": f"at most {limit:,} steps" if limit else "without a time limit",
+        "solved at": "" if threshold is None else f"a mean return of {threshold:g}",
+        "render_mode": ", ".join(facts["render_modes"]),
+        "extra": "" if facts["extra"] is None else f"stepmill[{facts['extra']}]",
     }
-    out.print(Text(name, style="bold"))
+    out.print(Text(facts["id"], style="bold"))
     out.print(pairs(rows))
-    _draw_options(out, facts)
-
-
-def _draw_options(out: Console, facts: _Facts) -> None:
-    if not facts.options and not facts.takes_others:
+    shown = {
+        key: Text("has to be given", style="yellow") if value is REQUIRED else Text(_short(value))
+        for key, value in options.items()
+    }
+    if facts["takes_other_options"]:
+        shown["..."] = Text("and others: its constructor takes any name")
+    if not shown:
         out.print("\nIt has no options.")
         return
     out.print(Text("\noptions", style="bold"))
-    rows = {
-        key: Text("has to be given", style="yellow") if value is REQUIRED else Text(_short(value))
-        for key, value in facts.options.items()
-    }
-    if facts.takes_others:
-        rows["..."] = Text("and others: its constructor takes any name")
-    out.print(pairs(rows))
+    out.print(pairs(shown))
 
 
 def _short(value: Any) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import click
 from rich.columns import Columns
@@ -15,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepmill.registry.hints import ids_like
-from stepmill.registry.listing import EnvList, list_all_envs
+from stepmill.registry.listing import EnvList, MissingFamily, list_all_envs
 from stepmill.registry.records import families, records, registered
 from stepmill.tools.cli.options import json_option
 from stepmill.tools.cli.terminal import Terminal
@@ -27,27 +26,7 @@ _SHOWN = 60  # ids of a family in a list of everything
 Fits = Callable[[str], bool]
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Ids of one family that run the same way."""
-
-    family: str
-    runs_on: str
-    ids: list[str]
-
-
-@dataclass(frozen=True)
-class _Missing:
-    """What an extra would bring, of that which was asked for."""
-
-    extra: str
-    brings: str
-    example: str | None
-    at_least: int
-
-    @property
-    def install(self) -> str:
-        return f"pip install 'stepmill[{self.extra}]'"
+Groups = dict[tuple[str, str], list[str]]  # ids by family and by what they run on
 
 
 @click.command("list")
@@ -88,14 +67,15 @@ def _fits(pattern: str | None) -> Fits:
     return lambda text: wanted in text.lower()
 
 
-def _groups(ids: EnvList, fits: Fits, *, elsewhere: bool) -> list[_Group]:
+def _groups(ids: EnvList, fits: Fits, *, elsewhere: bool) -> Groups:
     """What fits. Other interpreters run every env in worker processes."""
-    groups = []
+    groups: Groups = {}
     for family, members in ids.families.items():
-        chosen = members if fits(family) else [id for id in members if fits(id)]
-        native = [] if elsewhere else [id for id in chosen if _is_native(id)]
-        others = [id for id in chosen if id not in set(native)]
-        groups += [_Group(family, _NATIVE, native)] * bool(native) + [_Group(family, _PROCESSES, others)] * bool(others)
+        chosen = members if fits(family) else [*filter(fits, members)]
+        native = set() if elsewhere else {id for id in chosen if _is_native(id)}
+        for runs_on, own in ((_NATIVE, native), (_PROCESSES, {*chosen} - native)):
+            if own:
+                groups[family, runs_on] = [id for id in chosen if id in own]
     return groups
 
 
@@ -104,17 +84,21 @@ def _is_native(id: str) -> bool:
     return record is not None and record.native is not None
 
 
-def _missing(ids: EnvList, fits: Fits) -> list[_Missing]:
-    """The extras that bring something that fits: of packages that are not there, not all ids are known."""
-    found = []
+def _missing(ids: EnvList, fits: Fits) -> dict[str, MissingFamily]:
+    """By extra, what brings something that fits: of packages that are not there, not all ids are known."""
+    found = {}
     for extra, what in ids.missing.items():
-        known = [*(record.id for record in records() if record.needs is not None and record.needs.extra == extra)]
+        known = [record.id for record in records() if record.needs is not None and record.needs.extra == extra]
         for family in families():
             if family.package.extra == extra:
                 known += [*filter(None, [family.example]), family.package.name, *map(_words, family.patterns)]
         if any(map(fits, [extra, *known])):
-            found.append(_Missing(extra, str(what), what.example, what.at_least))
+            found[extra] = what
     return found
+
+
+def _install(extra: str) -> str:
+    return f"pip install 'stepmill[{extra}]'"
 
 
 def _words(pattern: str) -> str:
@@ -122,55 +106,46 @@ def _words(pattern: str) -> str:
     return re.split(r"[\\(\[.]", pattern)[0]
 
 
-def _refuse(pattern: str, ids: EnvList, missing: list[_Missing]) -> None:
+def _refuse(pattern: str, ids: EnvList, missing: dict[str, MissingFamily]) -> None:
     if missing:
-        what = ", ".join(f"{one.install} brings {one.brings}" for one in missing)
+        what = ", ".join(f"{_install(extra)} brings {one}" for extra, one in missing.items())
         raise click.UsageError(f"no installed env fits {pattern!r}, but {what}")
     near = ids_like(pattern, ids)
     hint = f": did you mean {' or '.join(near)}?" if near else ": `stepmill list` lists all"
     raise click.UsageError(f"no env fits {pattern!r}{hint}")
 
 
-def _document(groups: Iterable[_Group], missing: Iterable[_Missing]) -> dict[str, object]:
+def _document(groups: Groups, missing: dict[str, MissingFamily]) -> dict[str, object]:
     return {
         "envs": [
-            {"id": id, "family": one.family, "backend": "thread" if one.runs_on == _NATIVE else "process"}
-            for one in groups
-            for id in one.ids
+            {"id": id, "family": family, "backend": "thread" if runs_on == _NATIVE else "process"}
+            for (family, runs_on), ids in groups.items()
+            for id in ids
         ],
-        "missing": [
-            {"extra": one.extra, "example": one.example, "at_least": one.at_least, "install": one.install}
-            for one in missing
-        ],
+        "missing": [{"extra": extra, **one._asdict(), "install": _install(extra)} for extra, one in missing.items()],
     }
 
 
 # ---- what is shown ---------------------------------------------------------------------------------
 
 
-def _draw(out: Console, groups: list[_Group], missing: list[_Missing], whole: bool) -> None:
+def _draw(out: Console, groups: Groups, missing: dict[str, MissingFamily], whole: bool) -> None:
     if not out.is_terminal:
-        for group in groups:
-            out.out("\n".join(group.ids))
+        for ids in groups.values():
+            out.out("\n".join(ids))
         return
-    for group in groups:
-        _draw_group(out, group, whole)
+    for (family, runs_on), ids in groups.items():
+        style, count = "bold green" if runs_on == _NATIVE else "bold", len(ids)
+        out.print(Text.assemble((family, style), (f"  {count:,} id{'s' * (count != 1)}, {runs_on}", "dim")))
+        shown = ids if whole or count <= _SHOWN else ids[: _SHOWN // 4]
+        out.print(Padding(Columns([Text(id) for id in shown], padding=(0, 2), column_first=True), (0, 0, 0, 2)))
+        if len(shown) < count:
+            more = f"and {count - len(shown):,} more: stepmill list {family}"
+            out.print(Padding(Text(more, style="dim italic"), (0, 0, 0, 2)))
+        out.print()
     if missing:
         table = Table.grid(padding=(0, 2))
-        for one in missing:
-            table.add_row(Text(one.install, style="cyan", no_wrap=True, overflow="fold"), f"brings {one.brings}")
+        for extra, one in missing.items():
+            table.add_row(Text(_install(extra), style="cyan", no_wrap=True, overflow="fold"), f"brings {one}")
         out.print(Text("not installed", style="bold"))
         out.print(Padding(table, (0, 0, 0, 2)))
-
-
-def _draw_group(out: Console, group: _Group, whole: bool) -> None:
-    count = len(group.ids)
-    style = "bold green" if group.runs_on == _NATIVE else "bold"
-    title = Text.assemble((group.family, style), (f"  {count:,} id{'s' * (count != 1)}, {group.runs_on}", "dim"))
-    shown = group.ids if whole or count <= _SHOWN else group.ids[: _SHOWN // 4]
-    out.print(title)
-    out.print(Padding(Columns([Text(id) for id in shown], padding=(0, 2), column_first=True), (0, 0, 0, 2)))
-    if len(shown) < count:
-        more = f"and {count - len(shown):,} more: stepmill list {group.family}"
-        out.print(Padding(Text(more, style="dim italic"), (0, 0, 0, 2)))
-    out.print()

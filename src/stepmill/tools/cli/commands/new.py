@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import keyword
 import os
 import re
@@ -17,6 +16,7 @@ from rich.text import Text
 
 import stepmill.tools.cli
 from stepmill.tools.cli.options import json_option
+from stepmill.tools.cli.target import is_module
 from stepmill.tools.cli.terminal import Terminal
 
 # A project like the one that is written, with its env called Template. Its files are checked like all others of ours.
@@ -90,20 +90,13 @@ def command(name: str, terminal: Terminal) -> int:
 
 def _check(names: _Names) -> None:
     """Refuses to overwrite anything, and a name that would hide another module, or be hidden by it."""
-    if names.package in ("tests", "stepmill") or names.package in sys.stdlib_module_names or _is_module(names.package):
+    if names.package in ("tests", "stepmill") or names.package in sys.stdlib_module_names or is_module(names.package):
         raise click.UsageError(f"NAME: there is a module {names.package!r} already: choose another name")
     folder = names.folder
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise click.UsageError(f"{folder} exists already, and is not overwritten: choose another name, or remove it")
     if not folder.absolute().parent.is_dir():
         raise click.UsageError(f"{folder}: there is no folder {folder.absolute().parent} to write it to")
-
-
-def _is_module(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _write(names: _Names) -> list[str]:

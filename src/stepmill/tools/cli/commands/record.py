@@ -63,12 +63,13 @@ def command(
     """
     require("imageio_ffmpeg", "imageio-ffmpeg", "video", "stepmill record")
     chosen = load_policy(policy)
-    _check_free(folder, _VideoGrid.STEM if grid else _VideoPerEpisode.STEM)
+    stem = "grid_" if grid else "episode_"
+    _check_free(folder, stem)
     count = min(episodes, num_envs or (_MOST_PLACES if grid else _native.available_cores()))
     arguments: dict[str, Any] = {"num_envs": count, "seed": seed, "max_episode_steps": max_episode_steps}
     with make_drawn(target, {**arguments, **config}) as pool:
         fps = frames_per_second(pool.metadata, name)
-        videos = _VideoGrid(folder, fps, count) if grid else _VideoPerEpisode(folder, fps)
+        videos = _Videos(folder, stem, fps, count if grid else 0)
         acting = chosen or RandomActions(pool.spec.action_space, seed)
         recording = _Recording(pool, videos, episodes)
         try:
@@ -118,7 +119,7 @@ class _Recording:
         episodes: How many episodes to record.
     """
 
-    def __init__(self, pool: GymnasiumPool, videos: _VideoPerEpisode | _VideoGrid, episodes: int) -> None:
+    def __init__(self, pool: GymnasiumPool, videos: _Videos, episodes: int) -> None:
         self.frames = 0
         self.returns: dict[int, float] = {}  # by episode
         self._pool = pool
@@ -162,79 +163,64 @@ class _Recording:
 # ---- videos ------------------------------------------------------------------------------------------
 
 
-class _VideoPerEpisode:
-    """One file for each episode: ``episode_0000.mp4`` and so on."""
+class _Videos:
+    """One file for each episode, ``episode_0000.mp4`` and so on; or one with a place for each env, ``grid_0000.mp4``.
 
-    STEM = "episode_"
+    Args:
+        folder: Where the files are.
+        stem: How their names begin.
+        fps: Pictures per second.
+        places: How many pictures the grid has; 0: no grid. In a grid, an env without another episode stands still.
+    """
 
-    def __init__(self, folder: Path, fps: Fraction) -> None:
+    def __init__(self, folder: Path, stem: str, fps: Fraction, places: int) -> None:
         self.paths: list[Path] = []
-        self._folder, self._fps = folder, fps
-        self._open: dict[int, VideoFile] = {}
+        self._folder, self._stem, self._fps = folder, stem, fps
+        self._open: dict[int, VideoFile] = {}  # by episode
+        self._grid: Grid | None = None
+        self._last: list[np.ndarray | None] = [None] * places  # pictures in the places of the grid
 
     def append(self, frames: Mapping[int, np.ndarray]) -> None:
         """Adds the pictures of one step, by episode."""
+        if self._last:
+            frames = {0: self._in_grid(frames)}
+        for number, frame in frames.items():
+            if number not in self._open:
+                size = frame.shape[:2]
+                self._open[number] = VideoFile(self._folder, self._stem, number, size, self._fps, user=_USER)
+            _check_size(frame, self._open[number].size)
+            self._open[number].append(frame)
+
+    def _in_grid(self, frames: Mapping[int, np.ndarray]) -> np.ndarray:
+        if self._grid is None:
+            self._grid = Grid(len(self._last), next(iter(frames.values())).shape[:2])
+        still = [True] * len(self._last)
         for episode, frame in frames.items():
-            if episode not in self._open:
-                self._open[episode] = VideoFile(
-                    self._folder, self.STEM, episode, frame.shape[:2], self._fps, user=_USER
-                )
-            _check_size(frame, self._open[episode].size)
-            self._open[episode].append(frame)
+            _check_size(frame, self._grid.picture_size)
+            place = episode % len(self._last)
+            self._last[place], still[place] = frame, False
+        return self._grid.draw(self._last, still)
 
     def end(self, episode: int) -> None:
-        """Says that an episode has ended."""
-        _finish(self._open.pop(episode), self.paths)
+        """Says that an episode has ended; in a grid, the next one follows in its place."""
+        if not self._last:
+            self._finish(episode)
 
     def finish(self) -> None:
         """Completes what is being written."""
         while self._open:
-            self.end(next(iter(self._open)))
+            self._finish(next(iter(self._open)))
 
-
-class _VideoGrid:
-    """One file with a place for each env, ``grid_0000.mp4``: an env without another episode stands still."""
-
-    STEM = "grid_"
-
-    def __init__(self, folder: Path, fps: Fraction, num_envs: int) -> None:
-        self.paths: list[Path] = []
-        self._folder, self._fps = folder, fps
-        self._grid: Grid | None = None
-        self._video: VideoFile | None = None
-        self._pictures: list[np.ndarray | None] = [None] * num_envs
-
-    def append(self, frames: Mapping[int, np.ndarray]) -> None:
-        """Adds the pictures of one step, by episode."""
-        if self._video is None or self._grid is None:
-            self._grid = Grid(len(self._pictures), next(iter(frames.values())).shape[:2])
-            self._video = VideoFile(self._folder, self.STEM, 0, self._grid.size, self._fps, user=_USER)
-        still = [True] * len(self._pictures)
-        for episode, frame in frames.items():
-            _check_size(frame, self._grid.picture_size)
-            place = episode % len(self._pictures)
-            self._pictures[place], still[place] = frame, False
-        self._video.append(self._grid.draw(self._pictures, still))
-
-    def end(self, episode: int) -> None:
-        """Says that an episode has ended: the next one follows in its place."""
-
-    def finish(self) -> None:
-        """Completes what is being written."""
-        if self._video is not None:
-            video, self._video = self._video, None
-            _finish(video, self.paths)
+    def _finish(self, number: int) -> None:
+        video = self._open.pop(number)
+        video.finish()
+        if video.path.exists():  # it is dropped if nobody made a step
+            self.paths.append(video.path)
 
 
 def _check_size(frame: np.ndarray, size: tuple[int, ...]) -> None:
     if (problem := frame_problem(frame, size)) is not None:
         raise EnvError(f"{_USER}: {problem}", phase="render")
-
-
-def _finish(video: VideoFile, paths: list[Path]) -> None:
-    video.finish()
-    if video.path.exists():  # it is dropped if nobody made a step
-        paths.append(video.path)
 
 
 class Grid:

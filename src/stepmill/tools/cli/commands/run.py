@@ -12,7 +12,7 @@ from rich.console import Console
 import stepmill
 from stepmill.hosts.rollout.steps import StepBatch
 from stepmill.tools.cli.options import json_option, policy_option, pool_arguments, pool_options, target
-from stepmill.tools.cli.policy import RandomActions, load_policy
+from stepmill.tools.cli.policy import load_policy, play_on
 from stepmill.tools.cli.terminal import Terminal, new_table, short, until_interrupted
 
 
@@ -32,10 +32,13 @@ def command(target: Any, name: str, steps: int, policy: str, terminal: Terminal,
     """
     chosen = load_policy(policy)
     with stepmill.make(target, **pool_arguments(options)) as pool, until_interrupted() as ending:
-        count, backend, seed = _Count(pool.num_envs), pool.backend, options["seed"]
+        count, backend = _Count(), pool.backend
         with terminal.progress(name, steps) as bar:
-            for batch in pool.play(chosen or RandomActions(pool.spec.action_space, seed), seed=seed):
-                bar.add(count.add(batch))
+            batches = play_on(pool, chosen, options["seed"])
+            begin = time.perf_counter()
+            for batch in batches:
+                bar.add(len(batch.env_ids))
+                count.add(batch, time.perf_counter() - begin)
                 if count.steps >= steps:
                     break
     document = {
@@ -56,29 +59,22 @@ def command(target: Any, name: str, steps: int, policy: str, terminal: Terminal,
 
 
 class _Count:
-    """What was played, without the envs' first resets, which may take long."""
+    """What was played."""
 
-    def __init__(self, num_envs: int) -> None:
+    def __init__(self) -> None:
         self.steps = 0
-        self.env_seconds = 0.0
+        self.seconds = self.env_seconds = 0.0
         self.returns: list[float] = []
         self.lengths: list[int] = []
-        self._starting = set(range(num_envs))
-        self._begin = time.perf_counter()
 
-    def add(self, batch: StepBatch) -> int:
-        """Counts a batch; returns how many steps it has."""
-        if self._starting:
-            self._starting.difference_update(batch.env_ids.tolist())
-            self._begin = time.perf_counter()
-            return 0
+    def add(self, batch: StepBatch, seconds: float) -> None:
+        """Counts a batch, after that time in all."""
         self.steps += len(batch.env_ids)
+        self.seconds = seconds
         self.env_seconds += batch.seconds
         if (ended := batch.ended).any():
             self.returns += batch.info["episode_return"][ended].tolist()
             self.lengths += batch.info["episode_length"][ended].tolist()
-        self.seconds = time.perf_counter() - self._begin
-        return len(batch.env_ids)
 
     @property
     def steps_per_second(self) -> float:

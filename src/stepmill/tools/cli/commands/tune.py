@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 
+import stepmill
 from stepmill.errors import EnvError, ResourceError, summary
+from stepmill.hosts.rollout.policy import Policy
 from stepmill.tools.cli.bars import Measure, bars_of, save_bars
 from stepmill.tools.cli.options import (
     Seconds,
@@ -22,18 +25,20 @@ from stepmill.tools.cli.options import (
     set_option,
     target,
 )
+from stepmill.tools.cli.policy import load_policy, play_on
 from stepmill.tools.cli.program import in_child
 from stepmill.tools.cli.terminal import ProgressLine, Terminal, short, until_interrupted
-from stepmill.tools.measuring.setups import Setup, batch_setups, best_of, first_setups
-
-if TYPE_CHECKING:
-    from stepmill.hosts.rollout.policy import Policy
-    from stepmill.views.gymnasium import GymnasiumPool
-
+from stepmill.tools.measuring.machine import cores, describe, up_to
+from stepmill.tools.measuring.peers import Workload, quiet
+from stepmill.tools.measuring.runners import steps_per_second
+from stepmill.views.gymnasium import GymnasiumPool
 
 _FINALISTS = 3
 _ROUNDS = 3
 _MOST_BARS = 16
+_NATIVE_ENVS = (8, 64, 512, 4096)
+_ENVS_PER_WORKER = (1, 4, 16)
+_EQUAL = 0.97  # of two settings whose speeds are so close, the simpler one is better
 
 
 @click.command("tune")
@@ -73,10 +78,6 @@ def command(
     stepmill tune HalfCheetah-v5
     stepmill tune my_envs.py:Maze --num-envs 64 --policy agent.py:act -o tuning.png
     """
-    from stepmill.tools.cli.policy import load_policy
-    from stepmill.tools.measuring.machine import cores, describe
-    from stepmill.tools.measuring.peers import Workload, quiet
-
     subject = Workload(name, target, num_envs or 1, config)
     tuning = _Tuning(subject, load_policy(policy), seed, seconds)
     first = first_setups(subject.is_native, cores(), num_envs)
@@ -109,7 +110,7 @@ def command(
 class _Tuning:
     """Measures pools with one choice of settings after another."""
 
-    def __init__(self, subject: Any, policy: Policy | None, seed: int, seconds: float) -> None:
+    def __init__(self, subject: Workload, policy: Policy | None, seed: int, seconds: float) -> None:
         self.rates: dict[Setup, float] = {}
         self.failed: dict[Setup, str] = {}
         self._subject = subject
@@ -150,9 +151,6 @@ class _Tuning:
 
     def _measure(self, trial: Setup) -> float:
         """Steps per second, those of the policy's time included."""
-        import stepmill
-        from stepmill.tools.measuring.timing import steps_per_second
-
         with stepmill.make(self._subject.task, seed=self._seed, **trial.arguments, **self._subject.config) as pool:
             return steps_per_second(_Player(pool, self._policy, self._seed), self._seconds)
 
@@ -161,13 +159,8 @@ class _Player:
     """Plays a pool, a number of batches at a time."""
 
     def __init__(self, pool: GymnasiumPool, policy: Policy | None, seed: int) -> None:
-        from stepmill.tools.cli.policy import RandomActions
-
         self.rows_per_call = pool.batch_size
-        self._batches = pool.play(policy or RandomActions(pool.spec.action_space, seed, repeated=True), seed=seed)
-        starting = set(range(pool.num_envs))
-        while starting:
-            starting.difference_update(next(self._batches).env_ids.tolist())
+        self._batches = play_on(pool, policy, seed, repeated=True)
 
     def run(self, calls: int) -> None:
         for _ in itertools.islice(self._batches, calls):
@@ -195,3 +188,78 @@ def _draw(out: Console, name: str, tuning: _Tuning, best: Setup, call: str, pict
     out.print(f"{short(tuning.rates[best])} steps per second", soft_wrap=True)
     if picture is not None:
         out.print(f"picture: {picture}", soft_wrap=True)
+
+
+# ---- which settings to try -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One choice of settings.
+
+    Args:
+        num_envs: How many envs.
+        backend: Where they run.
+        workers: How many threads or processes step them; None: as many as ``make`` chooses.
+        batch_size: How many results make a batch; None is sync.
+    """
+
+    num_envs: int
+    backend: str
+    workers: int | None = None
+    batch_size: int | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of ``make`` that are not defaults."""
+        given: dict[str, Any] = {"num_envs": self.num_envs}
+        if self.backend != "thread":  # native envs have it by default
+            given["backend"] = self.backend
+        if self.workers is not None:
+            given["num_threads" if self.backend == "thread" else "num_workers"] = self.workers
+        if self.batch_size is not None:
+            given["batch_size"] = self.batch_size
+        return given
+
+    def __str__(self) -> str:
+        said = [f"{self.num_envs:,} env{'s' * (self.num_envs > 1)}"]
+        if self.workers is not None:
+            what = "thread" if self.backend == "thread" else "worker"
+            said.append(f"{self.workers} {what}{'s' * (self.workers > 1)}")
+        elif self.backend == "inline":
+            said.append("inline")
+        said.append("sync" if self.batch_size is None else f"batches of {self.batch_size:,}")
+        return ", ".join(said)
+
+    @property
+    def effort(self) -> tuple[int, bool, int]:
+        """What it takes: less is simpler."""
+        return self.num_envs, self.batch_size is not None, self.workers or 1
+
+
+def first_setups(is_native: bool, cores: int, num_envs: int | None) -> list[Setup]:
+    """Sync pools: all numbers of envs and workers that are worth a try."""
+    if is_native:
+        counts = _NATIVE_ENVS if num_envs is None else (num_envs,)
+        return [Setup(n, "thread", threads) for n in counts for threads in up_to(cores) if threads <= n]
+    if num_envs is not None:
+        found = [Setup(num_envs, "inline")]
+        return found + [Setup(num_envs, "process", n) for n in up_to(2 * cores) if n <= num_envs]
+    workers = [n for n in up_to(2 * cores) if 2 * n >= cores]
+    envs = sorted({n * share for n in workers for share in _ENVS_PER_WORKER})
+    setups = [Setup(cores * share, "inline") for share in _ENVS_PER_WORKER]
+    return setups + [Setup(n, "process", w) for n in envs for w in workers if n % w == 0 and n // w in _ENVS_PER_WORKER]
+
+
+def batch_setups(best: Setup) -> list[Setup]:
+    """The same in async, with smaller and smaller batches."""
+    if best.backend == "inline":  # nothing goes on while a batch is received
+        return []
+    sizes = {best.num_envs // share for share in (2, 4, 8)} - {0, best.num_envs}
+    return [replace(best, batch_size=size) for size in sorted(sizes, reverse=True)]
+
+
+def best_of(rates: dict[Setup, float]) -> Setup:
+    """The simplest one that is about as fast as the fastest."""
+    fastest = max(rates.values())
+    return min((setup for setup, rate in rates.items() if rate >= _EQUAL * fastest), key=lambda setup: setup.effort)

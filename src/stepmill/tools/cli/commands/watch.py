@@ -10,8 +10,10 @@ import click
 import stepmill
 from stepmill.errors import ConfigError, EnvError, UnsupportedError
 from stepmill.tools.cli.options import Number, json_option, policy_option, pool_arguments, pool_options, target
+from stepmill.tools.cli.policy import RandomActions, load_policy
 from stepmill.tools.cli.target import make_drawn
 from stepmill.tools.cli.terminal import Terminal, until_interrupted
+from stepmill.views.pool import watched
 
 if TYPE_CHECKING:  # imported when the command runs, not for its help: it brings a server
     from stepmill.hosts.rollout.steps import StepBatch
@@ -51,10 +53,8 @@ def command(
     stepmill watch Pong-v5 --num-envs 9 --speed 15
     stepmill watch my_envs.py:Maze --policy agent.py:act --no-browser
     """
-    from stepmill.tools.cli.policy import RandomActions, load_policy
     from stepmill.tools.watching.control import Control
     from stepmill.tools.watching.watch import Watch
-    from stepmill.views.pool import watched
 
     chosen = load_policy(policy)
     control = Control(paused, speed)

@@ -10,8 +10,6 @@ from stepmill.errors import ActionError, ActionTypeError
 
 from .world import Move
 
-__all__ = ["TemplateAction", "TemplateActionRunner"]
-
 _MOVES = tuple(Move)
 
 

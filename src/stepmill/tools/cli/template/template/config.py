@@ -8,8 +8,6 @@ from typing import Any
 from stepmill.values.arguments import real_number, whole_number
 from stepmill.envs import read_cfg
 
-__all__ = ["TemplateConfig"]
-
 
 @dataclass(frozen=True)
 class TemplateConfig:

@@ -16,8 +16,6 @@ from .observation import TemplateObservation, TemplateObservationRunner
 from .reward import TemplateReward, TemplateRewardRunner
 from .world import World
 
-__all__ = ["TemplateEnv"]
-
 
 class TemplateEnv(BaseEnv):
     """Steer a boat across a river to the landing stage.

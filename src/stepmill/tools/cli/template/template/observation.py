@@ -7,8 +7,6 @@ from stepmill.envs import EnvElement, EnvElementRunner
 
 from .world import HasWorld, World
 
-__all__ = ["TemplateObservation", "TemplateObservationRunner"]
-
 
 class TemplateObservation(EnvElement):
     """What the agent sees.

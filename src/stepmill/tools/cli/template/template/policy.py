@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["steer"]
-
 _AHEAD, _UPSTREAM, _DOWNSTREAM = 1, 2, 3
 _NEAR = 0.04
 

@@ -7,8 +7,6 @@ from stepmill.envs import EnvElement, EnvElementRunner
 
 from .world import HasWorld
 
-__all__ = ["TemplateReward", "TemplateRewardRunner"]
-
 
 class TemplateReward(EnvElement):
     """The distance gained in this step, 1 for arriving, -1 for missing the landing stage, -0.01 for the time."""

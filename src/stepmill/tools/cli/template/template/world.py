@@ -9,8 +9,6 @@ import numpy as np
 
 from .config import TemplateConfig
 
-__all__ = ["HasWorld", "Move", "World"]
-
 _AHEAD = 0.05  # how far the boat gets across the river in a step
 _SLOWER = 0.03  # if it also steers
 _ASIDE = 0.06  # how far that takes it

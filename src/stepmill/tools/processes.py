@@ -1,4 +1,9 @@
-"""Processes with pools, as /proc shows them: which there are, what they are called, and snapshots of their pools."""
+"""Looks at the pools of running processes from outside: what ``stepmill top`` shows, and prints with ``--json``.
+
+A process with pools has a file of counters, which only processes of the same user can open
+(``cpp/core/counters/counter_file.h``). It is found through /proc; a look makes snapshots of the pools
+(``hosts/observing.py``), and a report says what happened between two looks.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from stepmill import _native
 from stepmill.errors import UsageError
-from stepmill.hosts.observing import Snapshot, Words, printable, read_snapshot
+from stepmill.hosts.observing import Interval, Snapshot, Words, printable, read_snapshot
 
 _LINK = f"/memfd:{_native.COUNTER_FILE} (deleted)"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -75,11 +81,11 @@ def _opened(pid: int, number: int) -> Iterator[int]:
 def pids_with_pools() -> list[int]:
     """The processes of this user that have pools."""
     found = []
-    for pid in _pids():
+    for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, UsageError):
-            if os.stat(f"/proc/{pid}").st_uid == os.geteuid():
-                os.close(_counters_of(pid))
-                found.append(pid)
+            if os.stat(f"/proc/{name}").st_uid == os.geteuid():
+                os.close(_counters_of(int(name)))
+                found.append(int(name))
     return sorted(found)
 
 
@@ -181,9 +187,79 @@ def _cpu_seconds(pid: int) -> float | None:
     return None
 
 
-def _pids() -> Iterator[int]:
-    try:
-        names = os.listdir("/proc")
-    except FileNotFoundError:
-        names = []
-    return (int(name) for name in names if name.isdigit())
+# ---- what happened between two looks --------------------------------------------------------------
+
+_SHOWN = (
+    *("name", "backend", "user", "num_envs", "batch_size", "age_seconds", "calls", "batches", "steps", "episodes"),
+    *("failures", "restarts", "in_flight", "batches_held", "memory_bytes", "state", "state_seconds"),
+)
+_MOST_SLOW = 5
+_LONG_SECONDS = 1.0  # a step that has run for this long is worth a line, whatever the others take
+
+
+def report(before: ProcessSnapshot | None, after: ProcessSnapshot) -> dict[str, Any]:
+    """Rates and shares are those of the time between the looks, or since the pool was made if it was made later."""
+    cpu = None
+    if before is not None and None not in (before.cpu_seconds, after.cpu_seconds) and after.at > before.at:
+        cpu = max(0.0, (after.cpu_seconds or 0.0) - (before.cpu_seconds or 0.0)) / (after.at - before.at)
+    earlier = {} if before is None else before.pools
+    return {
+        "pid": after.pid,
+        "command": after.command,
+        "rss_bytes": after.rss_bytes,
+        "cpu": cpu,
+        "hidden_pools": after.hidden_pools,
+        "pools": [_pool(earlier.get(serial), one, after.shows_pids) for serial, one in after.pools.items()],
+    }
+
+
+def _pool(before: Snapshot | None, after: Snapshot, shows_pids: bool) -> dict[str, Any]:
+    lately = Interval(before, after)
+    workers: list[dict[str, Any]] = [
+        {
+            "pid": one.pid,
+            "use": its.use,
+            "actions_per_second": its.actions_per_second,
+            "restarts": one.restarts,
+            "rss_bytes": resident_bytes(one.pid) if one.pid is not None and shows_pids else None,
+        }
+        for one, its in zip(after.workers, lately.workers(), strict=True)
+    ]
+    return {
+        "number": after.serial,
+        **{name: getattr(after, name) for name in _SHOWN},
+        "interval_seconds": lately.seconds,
+        **{f"{name}_per_second": lately.per_second(name) for name in ("steps", "batches", "episodes")},
+        "time": lately.time(),
+        "worker_rss_bytes": sum(one["rss_bytes"] or 0 for one in workers) if after.has_processes else None,
+        "worker_use": sum(one["use"] for one in workers) / len(workers) if workers else None,
+        "workers": workers,
+        "slow_envs": _slow_envs(after, lately.running_seconds()),
+    }
+
+
+def _slow_envs(pool: Snapshot, running: dict[int, float]) -> list[dict[str, Any]]:
+    """The envs whose steps take longest, the worst first, at most a few.
+
+    In the pool's own process only steps that were measured alone are known, and those that took the whole interval.
+    """
+    long = _LONG_SECONDS if pool.has_processes else 0.0
+    times, slowest = pool.step_seconds(), pool.slow_steps()
+    worst = {int(env) for env in (-times["p99"]).argsort()[:_MOST_SLOW] if times["p99"][env] > 0.0}
+    worst |= slowest.keys() | {env for env, seconds in running.items() if seconds >= long}
+    out = [
+        {
+            "env": env,
+            "running_seconds": running.get(env),
+            "step_seconds": {part: float(times[part][env]) for part in times} if env < len(times["p99"]) else None,
+            "slowest_seconds": slowest.get(env),
+        }
+        for env in worst
+    ]
+    out.sort(key=_slowness, reverse=True)
+    return out[:_MOST_SLOW]
+
+
+def _slowness(env: dict[str, Any]) -> tuple[float, float]:
+    usual = env["slowest_seconds"] if env["step_seconds"] is None else env["step_seconds"]["p99"]
+    return env["running_seconds"] or 0.0, usual or 0.0

@@ -16,8 +16,7 @@ import stepmill
 from stepmill import _native
 from stepmill.errors import UsageError
 from stepmill.hosts.observing import printable
-from stepmill.tools.top.processes import look_at, pids_with_pools
-from stepmill.tools.top.report import report
+from stepmill.tools.processes import look_at, pids_with_pools, report
 from support.subprocesses import run_well, start
 
 # A program with a pool, which says so and waits for a line.

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.tools.top.processes import ProcessSnapshot, look_at
-from stepmill.tools.top.report import report
+from stepmill.tools.processes import ProcessSnapshot, look_at, report
 from support.envs import CountingEnv
 from support.envs.faulty import FaultyEnv, act
 from support.envs.managed import launched

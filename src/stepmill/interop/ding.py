@@ -1,27 +1,53 @@
-"""Our managers as DI-engine has them: for its serial pipelines, and for its middlewares (``..V2``)."""
+"""Registers our env managers with DI-engine, by name.
+
+Importing this module is enough. A configuration of DI-engine can do that itself::
+
+    create_config = dict(env_manager=dict(type="stepmill_subprocess", import_names=["stepmill.interop.ding"]), ...)
+
+Names that end in ``_v2`` are for ``StepCollector`` and ``interaction_evaluator``; the others are for
+``serial_pipeline`` and its collectors and evaluators.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gym  # type: ignore[import-not-found]
 import numpy as np
-import treetensor.numpy as tnp  # type: ignore[import-not-found]
-from easydict import EasyDict  # type: ignore[import-untyped]
 from gymnasium import spaces
-from treevalue import TreeValue  # type: ignore[import-not-found]
-from treevalue.tree.common import create_storage  # type: ignore[import-not-found]
 
 from stepmill.envs.adapters.ding import build_env
 from stepmill.envs.timestep import BaseEnvTimestep, more_fields
-from stepmill.errors import ActionError, ConfigError
+from stepmill.errors import ActionError, ConfigError, MissingPackageError
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.managers.config import read_ids
 from stepmill.managers.env_rows import any_abnormal
+
+if importlib.util.find_spec("ding") is None:
+    raise MissingPackageError("stepmill.interop.ding needs DI-engine 0.5.3, which is not installed")
+
+# DI-engine registers its own managers on import, and only once per name: it has to come before `replace_managers`.
+import ding.envs  # type: ignore[import-not-found]  # noqa: F401
+import gym  # type: ignore[import-not-found]
+import treetensor.numpy as tnp  # type: ignore[import-not-found]
+from ding.utils import ENV_MANAGER_REGISTRY  # type: ignore[import-not-found]
+from easydict import EasyDict  # type: ignore[import-untyped]
+from treevalue import TreeValue  # type: ignore[import-not-found]
+from treevalue.tree.common import create_storage  # type: ignore[import-not-found]
+
+__all__ = [
+    "MANAGERS",
+    "DingAsyncSubprocessEnvManager",
+    "DingBaseEnvManager",
+    "DingBaseEnvManagerV2",
+    "DingSubprocessEnvManager",
+    "DingSubprocessEnvManagerV2",
+    "replace_managers",
+]
 
 _DING_KEYS = frozenset({"type", "import_names", "cfg_type"})
 
@@ -286,3 +312,30 @@ def _numbers(value: Any) -> np.ndarray | None:
     if kind not in "biufc" or size > (16 if kind == "c" else 8):
         return None
     return np.array(array, array.dtype.newbyteorder("="), order="C")
+
+
+# ---- their names ---------------------------------------------------------------------------------
+
+# By DI-engine's names. There is no async manager among the v2 ones: DI-engine pairs what they return with what it sent
+# by position, so they have to return exactly that.
+MANAGERS: dict[str, Any] = {
+    "base": DingBaseEnvManager,
+    "subprocess": DingSubprocessEnvManager,
+    "async_subprocess": DingAsyncSubprocessEnvManager,
+    "base_v2": DingBaseEnvManagerV2,
+    "subprocess_v2": DingSubprocessEnvManagerV2,
+}
+
+for _name, _manager in MANAGERS.items():
+    ENV_MANAGER_REGISTRY.register(f"stepmill_{_name}", _manager, force_overwrite=True)
+
+
+def replace_managers() -> dict[str, Any]:
+    """Replaces DI-engine's own managers with ours, for configurations that name DI-engine's.
+
+    Returns the replaced ones by name: ``ENV_MANAGER_REGISTRY.update(...)`` with them puts them back.
+    """
+    before = {name: ENV_MANAGER_REGISTRY[name] for name in MANAGERS}
+    for name, manager in MANAGERS.items():
+        ENV_MANAGER_REGISTRY.register(name, manager, force_overwrite=True)
+    return before
