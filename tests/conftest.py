@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import stepmill
-from support.probes import ProbeTwin
-from support.process_envs import Gate, no_hang
+from support.envs import ProbeTwin
+from support.waiting import Gate, no_hang
 
 # In the environment of the docs, where this file is not read: `make test-docs`.
 collect_ignore = ["site"]

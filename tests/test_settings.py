@@ -12,7 +12,9 @@ import pytest
 import stepmill
 from stepmill import StepmillError, errors
 from stepmill.settings import check_settings
-from support.probes import KINDS, VIEWS, ProbeTwin, new_threads, threads
+from support.envs import ProbeTwin
+from support.probes import KINDS, VIEWS
+from support.processes import new_threads, threads
 from support.subprocesses import run_well
 from support.twins import TASKS
 
@@ -56,12 +58,17 @@ BAD_SETTINGS = [
         _case(*CONFIG, "start_timeout: expected a finite number of seconds > 0", start_timeout=v)
         for v in (0, -1, np.nan, np.inf, "x", None, True)
     ),
+    *(_case(*CONFIG, "num_workers: expected", num_workers=v, backend="process") for v in (0, -1, 1.5, "two")),
+    _case(*CONFIG, "step_timeout: expected", step_timeout=0, backend="process"),
+    _case(*CONFIG, "reset_timeout: expected", reset_timeout=-1, backend="process"),
     _case(*UNSUPPORTED, "step_timeout", step_timeout=1.0, backend="inline"),
     _case(*UNSUPPORTED, "reset_timeout", reset_timeout=1.0, backend="inline"),
     _case(*UNSUPPORTED, "num_workers", num_workers=2, backend="inline"),
     _case(errors.StepmillError, Exception, "max_num_players", max_num_players=2),
     _case(*CONFIG, "env_config: expected a list of dicts", env_config={}),
+    _case(*CONFIG, "env_config[0]: expected a dict", env_config="ab"),
     _case(*CONFIG, "env_config: expected 2 dicts", "got 1", env_config=[{}]),
+    _case(*CONFIG, "env_config: expected 2 dicts", "got 3", env_config=[{}, {}, {}]),
     _case(*CONFIG, "env_config[1]: expected a dict", "5", env_config=[{}, 5]),
     _case(errors.UnknownConfigError, KeyError, "'bogus'", "Known keys", bogus=1),
     _case(errors.UnknownConfigError, KeyError, "'sutton_barto'", "did you mean", sutton_barto=True),
@@ -107,7 +114,7 @@ def five() -> int:
         (["CartPole-v1"] * 3, errors.ConfigError, ValueError, ["num_envs=2", "got 3"]),
         (["CartPole-v1", None], errors.ConfigError, ValueError, ["task_id: expected an id", "None"]),
         (["gymnasium:CartPole-v1", "gymnasium:Pendulum-v1"], errors.ConfigError, ValueError, ["share their spaces"]),
-        (five, errors.ConfigError, ValueError, ["expected a gymnasium.Env", "int"]),
+        (five, errors.ConfigError, ValueError, ["expected a gymnasium.Env, a BaseEnv", "int without reset, step"]),
         (ProbeTwin(), errors.ConfigError, ValueError, ["task_id: expected an id", "a function that makes one"]),
     ],
     ids=lambda one: getattr(one, "__name__", repr(one)[:30]) if not isinstance(one, type | list) else "",
@@ -142,7 +149,7 @@ def test_a_native_configuration_of_the_wrong_type_is_refused(config: dict[str, A
 
 
 def test_backend_thread_is_for_native_envs() -> None:
-    with pytest.raises(errors.UnsupportedError, match="inline"):
+    with pytest.raises(errors.UnsupportedError, match="'process', 'inline' or 'auto'"):
         stepmill.make("gymnasium:CartPole-v1", backend="thread")
 
 
@@ -150,7 +157,7 @@ def test_a_space_of_too_many_dimensions_is_refused() -> None:
     code = """
     import numpy as np, stepmill
     from gymnasium import spaces
-    from support.envs import env_of
+    from support.envs.many_spaces import env_of
 
     space = spaces.Box(0, 1, (1,) * 33, np.float32)
     for args in ((spaces.Discrete(2), space), (space,)):

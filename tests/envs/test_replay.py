@@ -24,19 +24,11 @@ import stepmill
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnsupportedError
-from support.envs.replay import CountingEnv, counts, ffmpegs, frames, names, play, recording
-from support.interrupts import no_garbage_collection
-from support.process_envs import (
-    belongings,
-    ends,
-    eventually,
-    kill_worker,
-    left_since,
-    no_hang,
-    outcome,
-    signal_to,
-)
+from support.envs.drawn import CountingEnv, counts, ffmpegs, frames, names, play, recording
+from support.envs.faulty import outcome
+from support.processes import belongings, kill_worker, left_since, signal_to
 from support.subprocesses import run_well, start
+from support.waiting import ends, eventually, no_garbage_collection, no_hang
 
 
 @pytest.fixture(autouse=True)
@@ -413,7 +405,7 @@ def test_an_env_that_nobody_closes_finishes_its_video_when_it_is_collected(tmp_p
 
 IN_A_PROCESS = """
     import os, sys
-    from support.envs.replay import ffmpegs, play, recording
+    from support.envs.drawn import ffmpegs, play, recording
     env = recording({folder!r}, length=10)
     play(env, 2)
 """

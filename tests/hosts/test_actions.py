@@ -6,15 +6,14 @@ import array
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import stepmill
 from stepmill import StepmillError, errors
-from support.envs import env_of
-from support.probes import KINDS, VIEWS, assert_equal, make_probe, reset_obs, seen
+from support.envs.many_spaces import EchoEnv, env_of
+from support.probes import KINDS, VIEWS, assert_same, make_probe, reset_obs, seen
 from support.subprocesses import run_well
 from support.twins import GOOD, N, assert_like_twin, assert_refused
 
@@ -163,7 +162,7 @@ WHOLE = {
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_of_any_type_are_discrete_actions(pair: tuple[Any, Any], name: str) -> None:
     pool, twin = pair
-    assert_equal(pool.step(WHOLE[name]), twin.step(np.ones(N, np.int64)))
+    assert_same(pool.step(WHOLE[name]), twin.step(np.ones(N, np.int64)))
 
 
 GOOD_IDS = {
@@ -250,27 +249,22 @@ class TestBounds:
 # ---- spaces of many parts ------------------------------------------------------------------------
 
 
-class Mixed(gymnasium.Env[Any, Any]):
-    """Takes an action of every kind of leaf and shows it as its observation."""
+# A part for every kind of leaf.
+MIXED = spaces.Dict(
+    {
+        "box": spaces.Box(-1.5, 0.5, (2,), np.float32),
+        "half": spaces.Box(-np.inf, np.inf, (), np.float16),
+        "byte": spaces.Box(0, 255, (2,), np.uint8),
+        "choice": spaces.Discrete(3, start=-1),
+        "many": spaces.MultiDiscrete([2, 3]),
+        "bits": spaces.MultiBinary(2),
+        "pair": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float64)]),
+    }
+)
 
-    action_space = spaces.Dict(
-        {
-            "box": spaces.Box(-1.5, 0.5, (2,), np.float32),
-            "half": spaces.Box(-np.inf, np.inf, (), np.float16),
-            "byte": spaces.Box(0, 255, (2,), np.uint8),
-            "choice": spaces.Discrete(3, start=-1),
-            "many": spaces.MultiDiscrete([2, 3]),
-            "bits": spaces.MultiBinary(2),
-            "pair": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float64)]),
-        }
-    )
-    observation_space = action_space
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
-        return {**mixed_action(None), "pair": (0, np.zeros(1))}, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        return action, 0.0, False, False, {}
+def mixed() -> EchoEnv:
+    return EchoEnv(MIXED)
 
 
 def mixed_action(count: int | None, **parts: Any) -> dict[str, Any]:
@@ -310,15 +304,15 @@ BAD_PARTS = {
 @pytest.mark.parametrize("name", BAD_PARTS)
 def test_a_bad_part_is_named_and_refused(view: str, name: str) -> None:
     parts, *words = BAD_PARTS[name]
-    with stepmill.make(Mixed, view, num_envs=2, backend="inline") as pool:
+    with stepmill.make(mixed, view, num_envs=2, backend="inline") as pool:
         pool.reset()
         assert_refused(pool, lambda: pool.send(mixed_action(2, **parts)), errors.ActionError, ValueError, *words)
-        assert_equal(seen(view, pool.step(mixed_action(2))).obs, mixed_action(2))
+        assert_same(seen(view, pool.step(mixed_action(2))).obs, mixed_action(2))
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_missing_part_is_named_and_refused(view: str) -> None:
-    with stepmill.make(Mixed, view, num_envs=2, backend="inline") as pool:
+    with stepmill.make(mixed, view, num_envs=2, backend="inline") as pool:
         pool.reset()
         action = mixed_action(2)
         del action["choice"]
@@ -327,7 +321,7 @@ def test_a_missing_part_is_named_and_refused(view: str) -> None:
 
 
 def test_the_env_named_is_the_env_that_was_sent_to() -> None:
-    with stepmill.make(Mixed, num_envs=3, backend="inline") as pool:
+    with stepmill.make(mixed, num_envs=3, backend="inline") as pool:
         pool.reset()
         for parts in ({"choice": [5, 0]}, {"half": [1e5, 0]}, {"box": [[np.nan, 0], [0, 0]]}):
             action = mixed_action(2, **parts)
@@ -335,29 +329,18 @@ def test_the_env_named_is_the_env_that_was_sent_to() -> None:
 
 
 def test_clipping_reaches_the_bound_itself_for_whole_numbers_too() -> None:
-    with stepmill.make(Mixed, num_envs=2, backend="inline", action_bounds="clip") as pool:
+    with stepmill.make(mixed, num_envs=2, backend="inline", action_bounds="clip") as pool:
         pool.reset()
         obs = pool.step(mixed_action(2, box=np.array([[-9, 9], [0, -1]])))[0]
         assert obs["box"].tolist() == [[-1.5, 0.5], [0.0, -1.0]]
 
 
-class Talking(gymnasium.Env[Any, Any]):
-    """Its actions are words, which no array carries."""
-
-    action_space = spaces.Text(5)
-    observation_space = spaces.Text(5)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict]:
-        return "start", {}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict]:
-        return action, 0.0, False, False, {}
-
-
 @pytest.mark.parametrize("batch_size", [2, 1], ids=["sync", "async"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_actions_that_are_python_objects_are_checked_before_they_are_queued(view: str, batch_size: int) -> None:
-    with stepmill.make(Talking, view, num_envs=2, batch_size=batch_size, backend="inline") as pool:
+    with stepmill.make(
+        lambda: EchoEnv(spaces.Text(5)), view, num_envs=2, batch_size=batch_size, backend="inline"
+    ) as pool:
         pool.async_reset()
         while pool.stats()["in_flight"]:
             batch = seen(view, pool.recv())

@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -19,10 +18,12 @@ from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
 from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost
 from stepmill.settings import check_settings
+from support.envs import Plain
 from support.envs.contract import Pair
 from support.envs.unmovable import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
-from support.process_envs import Gate, belongings, descendants, eventually, left_since
+from support.processes import belongings, descendants, left_since
 from support.subprocesses import run, run_well, start
+from support.waiting import Gate, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -270,7 +271,9 @@ def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
     out = run_well(
         """
         from support.envs.unmovable import Recorded, Walk
-        from support.process_envs import *
+        from support.envs.faulty import *
+        from support.processes import *
+        from support.waiting import *
         import subprocess, sys, tempfile
         import stepmill
         from stepmill.hosts import auto
@@ -301,7 +304,9 @@ def test_ctrl_c_ends_a_trial(tmp_path: Path, where: str) -> None:
     gate = Gate(tmp_path, 1)
     code = f"""
         from support.envs.unmovable import Recorded
-        from support.process_envs import *
+        from support.envs.faulty import *
+        from support.processes import *
+        from support.waiting import *
         import stepmill
         from stepmill.hosts import auto
 
@@ -477,21 +482,8 @@ def test_envs_that_cannot_be_sent_run_in_the_calling_thread_and_the_user_is_told
 def test_cheap_envs_run_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "_HEAVY_S", LONG_S)
     monkeypatch.setattr(auto, "_MOST_S", LONG_S)
-    with stepmill.make(Empty, num_envs=2) as pool:
+    with stepmill.make(Plain, num_envs=2) as pool:
         assert pool.backend == "inline"
-
-
-class Empty(gymnasium.Env[np.ndarray, int]):
-    """Does nothing at all."""
-
-    observation_space = Walk.observation_space
-    action_space = Walk.action_space
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return np.zeros(2), {}
-
-    def step(self, action: int) -> Any:
-        return np.zeros(2), 0.0, False, False, {}
 
 
 def test_costly_envs_run_in_processes() -> None:

@@ -18,7 +18,7 @@ from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost, Stopwatch
 from stepmill.settings import check_settings
 from support.envs.unmovable import Recorded, Walk
-from support.process_envs import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

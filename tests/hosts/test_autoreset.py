@@ -13,8 +13,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.errors import EnvError, NeedsResetError, ResetOptionError
-from support.envs import Plain, draws
-from support.probes import ProbeTwin
+from support.envs import Plain, ProbeTwin, draws
 
 BACKENDS = {
     "native threads": ("Probe-v0", "thread"),

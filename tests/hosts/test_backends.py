@@ -13,27 +13,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-import stepmill
 from stepmill.errors import ConcurrentUseError, ConfigError
 from stepmill.registry.records import find, own_ids
-from support.backend_envs import (
-    INLINE,
-    PROCESSES,
-    THREAD,
-    TWO,
-    Actor,
-    Backend,
-    OddEnv,
-    Thing,
-    WildEnv,
-    assert_same,
-    attempt,
-    build_by_id,
-    play,
-    play_async,
-)
-from support.envs import CountingEnv, DiscountEnv
-from support.probes import MODES, VIEWS, in_thread
+from support.backends import INLINE, PROCESSES, THREAD, TWO, Actor, Backend, attempt, play, play_async
+from support.envs import CountingEnv, DiscountEnv, OddEnv
+from support.envs.many_spaces import Thing, WildEnv, build_by_id
+from support.probes import MODES, VIEWS, assert_same
+from support.waiting import in_thread
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -411,13 +397,3 @@ def test_any_number_of_envs_and_workers(num_envs: int, workers: int) -> None:
     ):
         assert pool.config["num_workers"] == len(pool.stats()["workers"]) == min(num_envs, workers)
         assert_same(play(pool, 30), play(oracle, 30))
-
-
-@pytest.mark.parametrize(("num_envs", "batch_size", "workers"), [(1, None, 1), (3, None, 2), (3, 1, 3), (8, 1, 2)])
-def test_the_default_number_of_workers(
-    monkeypatch: pytest.MonkeyPatch, num_envs: int, batch_size: int | None, workers: int
-) -> None:
-    """``tests/test_settings.py`` has more cases: these show that so many are started."""
-    monkeypatch.setattr("stepmill._native.available_cores", lambda: 2)
-    with stepmill.make(CountingEnv, num_envs=num_envs, batch_size=batch_size, backend="process") as pool:
-        assert pool.config["num_workers"] == len(pool.stats()["workers"]) == workers

@@ -9,11 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-import stepmill
 from stepmill import errors
-from support.backend_envs import INLINE, PROCESSES, RAY, THREAD, TWO, AnsweringEnv, Backend, assert_same, attempt
-from support.envs import CountingEnv, FailingEnv
-from support.probes import VIEWS
+from support.backends import INLINE, PROCESSES, RAY, THREAD, TWO, Backend, attempt
+from support.envs import AnsweringEnv, CountingEnv, FailingEnv
+from support.probes import VIEWS, assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -286,60 +285,3 @@ def test_an_env_in_flight_takes_no_second_action(pair: tuple[Any, Any]) -> None:
             refused.append(str(caught.value))
         told.append([refused, pool.stats()["in_flight"], pool.recv(), pool.step(OK)])
     assert_same(*told)
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_an_ended_env_takes_only_a_reset_where_autoreset_is_off(view: str) -> None:
-    def run(backend: Backend) -> list[Any]:
-        with backend.make(CountingEnv, view, num_envs=3, autoreset="disabled", max_episode_steps=2) as pool:
-            out = [pool.reset(), pool.step([0] * 3), pool.step([0], [1])]
-            for call in (lambda: pool.step([0] * 3), lambda: pool.send([0], [1])):
-                with pytest.raises(errors.NeedsResetError) as caught:
-                    call()
-                out.append(str(caught.value))
-            return [*out, pool.step([0, 0], [0, 2]), pool.reset([1]), pool.step([0], [1])]
-
-    assert_same(run(TWO), run(INLINE))
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_closed_pool_refuses_everything_but_close(view: str) -> None:
-    pool = TWO.make(CountingEnv, view, num_envs=3)
-    pool.reset()
-    pool.send(OK)
-    pool.close()
-    pool.close()
-    assert pool.closed
-    assert "closed" in repr(pool)
-    calls = [lambda: pool.step(OK), lambda: pool.send(OK), pool.recv, pool.reset, pool.async_reset, pool.stats]
-    calls += [
-        lambda: pool.call("add", 1),
-        lambda: pool.get_attr("start"),
-        lambda: pool.set_attr("start", 1),
-        pool.render,
-    ]
-    for call in calls:
-        with pytest.raises(errors.ClosedError):
-            call()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"num_workers": 0},
-        {"num_workers": -1},
-        {"num_workers": 1.5},
-        {"num_workers": "two"},
-        {"num_envs": 0},
-        {"batch_size": 4},
-        {"step_timeout": 0},
-        {"reset_timeout": -1},
-        {"start_timeout": float("nan")},
-        {"on_error": "ignore"},
-        {"strat": 3},
-    ],
-    ids=str,
-)
-def test_make_refuses_invalid_arguments(arguments: dict[str, Any]) -> None:
-    with pytest.raises(errors.ConfigError, match=next(iter(arguments))):
-        stepmill.make(CountingEnv, **{"num_envs": 3, "backend": "process", **arguments})

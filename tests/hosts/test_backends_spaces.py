@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepmill.errors import ActionError, ObservationError
-from support.backend_envs import INLINE, TWO, Actor, Backend, EchoEnv, assert_same, attempt, stack
-from support.envs import ShowEnv
+from support.backends import INLINE, TWO, Actor, Backend, attempt, stack
+from support.envs.many_spaces import EchoEnv, ShowEnv
+from support.probes import assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -209,7 +210,8 @@ UNFIT: dict[str, tuple[spaces.Space[Any], Any, tuple[str, ...]]] = {
     "nothing": (FLOAT2, None, ("(2,)",)),
     "complex": (FLOAT2, np.zeros(2, complex), ("float32", "complex")),
     "objects": (FLOAT2, np.array([None, {}], object), ("float32", "object")),
-    "a fraction": (BYTES2, np.array([1.0, 0.5]), ("uint8", "0.5")),
+    "a fraction": (BYTES2, np.array([1.0, 0.5]), ("element 1", "that uint8 can hold", "0.5")),
+    "beyond float32": (FLOAT2, np.array([1e300, 0.0]), ("element 0", "that float32 can hold", "1e+300")),
     "beyond the type": (BYTES2, np.array([1, 256]), ("uint8", "256")),
     "below the type": (BYTES2, np.array([-1, 0]), ("uint8", "-1")),
     "nan as a whole number": (BYTES2, np.array([np.nan, 0]), ("a number", "nan")),
@@ -219,6 +221,8 @@ UNFIT: dict[str, tuple[spaces.Space[Any], Any, tuple[str, ...]]] = {
     "a part missing": (TREE, {"a": GOOD, "b": (1,), "t": ""}, ("observation['b']", "2 parts")),
     "a part too long": (TREE, {"a": GOOD, "b": (1, np.zeros(5)), "t": ""}, ("observation['b'][1]", "(2,)", "(5,)")),
     "a list for a dict": (TREE, [GOOD], ("a dict",)),
+    "an array for a dict": (TREE, GOOD, ("a dict",)),
+    "texts": (FLOAT2, np.array(["a", "b"]), ("<U1",)),
 }
 
 

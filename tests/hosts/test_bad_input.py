@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import stepmill
 from stepmill import StepmillError, errors
-from support.probes import KINDS, VIEWS, ProbeTwin, assert_equal, make_probe, seen
+from support.envs import ProbeTwin
+from support.envs.many_spaces import env_of
+from support.probes import KINDS, VIEWS, assert_same, make_probe, seen
 from support.subprocesses import run, run_well
 from support.twins import BACKENDS, GOOD, TASKS, N, assert_like_twin, assert_refused
 
@@ -103,14 +104,14 @@ def test_a_bad_timeout_is_refused(pair: tuple[Any, Any], timeout: Any) -> None:
         if in_flight:
             pool.send(GOOD)
         assert_refused(pool, lambda: pool.recv(timeout), errors.InputError, ValueError, "expected seconds >= 0")
-    assert_equal(pool.recv(), twin.step(GOOD))
+    assert_same(pool.recv(), twin.step(GOOD))
 
 
 @pytest.mark.parametrize("timeout", [None, 60, 60.0, np.float32(60), float("inf"), 1e300, True])
 def test_a_good_timeout_is_taken(pair: tuple[Any, Any], timeout: Any) -> None:
     pool, twin = pair
     pool.send(GOOD)
-    assert_equal(pool.recv(timeout), twin.step(GOOD))
+    assert_same(pool.recv(timeout), twin.step(GOOD))
 
 
 def test_an_env_in_flight_takes_no_second_action(pair: tuple[Any, Any]) -> None:
@@ -123,7 +124,7 @@ def test_an_env_in_flight_takes_no_second_action(pair: tuple[Any, Any]) -> None:
     assert_refused(pool, lambda: pool.reset([1]), *refused, "env 1 is in flight")
     assert_refused(pool, lambda: pool.reset(options={"reset_mask": np.ones(N, bool)}), *refused)
     assert_refused(pool, pool.async_reset, *refused, "env 0 is in flight")
-    assert_equal(pool.recv(), twin.step(GOOD))
+    assert_same(pool.recv(), twin.step(GOOD))
     assert_like_twin(pool, twin)
 
 
@@ -138,7 +139,7 @@ def test_no_reset_of_idle_envs_while_others_are_in_flight_in_sync(kind: str, vie
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "python-process"])
 def test_with_autoreset_off_an_ended_env_takes_only_a_reset(kind: str, view: str) -> None:
     with make_probe(kind, view, num_envs=N, length=1, autoreset="disabled") as pool:
         pool.reset()
@@ -173,9 +174,11 @@ def test_ten_sends_without_recv(kind: str, view: str) -> None:
 
 @pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "in-flight"])
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_closed_pool_refuses_everything_but_close(kind: str, view: str, in_flight: bool) -> None:
-    pool = stepmill.make(TASKS[kind], view, num_envs=N, backend=BACKENDS[kind])
+@pytest.mark.parametrize(
+    ("task", "backend"), [*((TASKS[kind], BACKENDS[kind]) for kind in KINDS), (TASKS["python"], "process")]
+)
+def test_a_closed_pool_refuses_everything_but_close(task: str, backend: str, view: str, in_flight: bool) -> None:
+    pool = stepmill.make(task, view, num_envs=N, backend=backend)
     pool.reset()
     if in_flight:
         pool.send(GOOD)
@@ -386,20 +389,10 @@ def test_objects_of_envs_that_an_action_is_not_for_are_left_alone(backend: str) 
         assert pool.recv()[1].tolist() == [0.25, 0.5]
 
 
-class TakesStackedSequences(gymnasium.Env[Any, Any]):
-    observation_space = spaces.Box(0, 1, (2,))
-    action_space = spaces.Sequence(spaces.Box(0, 1, (2,)), stack=True)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        return np.zeros(2, np.float32), 0.0, False, False, {}
-
-
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_an_action_that_makes_its_space_raise_is_an_action_error(backend: str) -> None:
-    with stepmill.make(TakesStackedSequences, num_envs=2, backend=backend) as pool:
+    env = env_of(spaces.Sequence(spaces.Box(0, 1, (2,)), stack=True))
+    with stepmill.make(env, num_envs=2, backend=backend) as pool:
         pool.reset()
         with pytest.raises(errors.ActionError, match="action of env 0: expected a value of Sequence"):
             pool.step([1, 1])

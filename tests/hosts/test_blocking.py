@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from support.probes import wait_until_inside
+from support.waiting import wait_until_inside
 
 N = 12
 

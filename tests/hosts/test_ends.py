@@ -8,16 +8,9 @@ import numpy as np
 import pytest
 
 import stepmill
-from support.probes import (
-    KINDS,
-    START,
-    VIEWS,
-    GatedPool,
-    ProbeTwin,
-    make_probe,
-    new_threads,
-    threads,
-)
+from support.envs import ProbeTwin
+from support.probes import KINDS, START, VIEWS, GatedPool, make_probe
+from support.processes import new_threads, threads
 from support.subprocesses import run_well, start
 
 

@@ -10,18 +10,10 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.probes import (
-    KINDS,
-    MODES,
-    VIEWS,
-    ProbeTwin,
-    assert_equal,
-    make_probe,
-    new_threads,
-    reset_obs,
-    seen,
-    threads,
-)
+from support.envs import ProbeTwin
+from support.envs.faulty import outcome
+from support.probes import KINDS, MODES, VIEWS, assert_same, make_probe, reset_obs, seen
+from support.processes import new_threads, threads
 
 N = 4
 ACTION = np.array([0.25, 0.5, 0.75, 1.0], np.float32)
@@ -31,14 +23,6 @@ WELL = {"fail_in": ""}
 def only(env_id: int, **config: Any) -> list[dict[str, Any]]:
     """Configurations of which only one env's asks for failures."""
     return [config if i == env_id else WELL for i in range(N)]
-
-
-def result_of(call: Any) -> tuple[Any, EnvError | None]:
-    """What a call gave, whether it raised or not."""
-    try:
-        return call(), None
-    except EnvError as error:
-        return error.batch, error
 
 
 # ---- the failed row ------------------------------------------------------------------------------
@@ -57,8 +41,8 @@ def test_a_failed_step_is_truncated_marked_and_without_reward(kind: str, view: s
         well.reset()
         for _ in range(2):
             last = well.step(ACTION)
-            assert_equal(pool.step(ACTION), last)
-        result, error = result_of(lambda: pool.step(ACTION))
+            assert_same(pool.step(ACTION), last)
+        result, error = outcome(lambda: pool.step(ACTION))
         batch, right = seen(view, result), seen(view, well.step(ACTION))
 
         assert (error is not None) == (on_error == "raise")
@@ -99,7 +83,7 @@ def test_after_a_failure_the_env_goes_on_by_its_autoreset_mode(kind: str, mode: 
     with make_probe(kind, num_envs=N, env_config=configs, autoreset=mode, on_error=on_error) as pool:
         pool.reset()
         pool.step(ACTION)
-        result_of(lambda: pool.step(ACTION))
+        outcome(lambda: pool.step(ACTION))
         if mode == "disabled":
             with pytest.raises(errors.NeedsResetError, match="env 1"):
                 pool.step(ACTION)
@@ -127,7 +111,7 @@ def test_the_others_play_on_as_if_nothing_had_failed(kind: str) -> None:
         well.reset()
         others = [0, 2, 3]
         for _ in range(20):
-            result, _ = result_of(lambda: pool.step(ACTION))
+            result, _ = outcome(lambda: pool.step(ACTION))
             right = well.step(ACTION)
             for got, expected in zip(result[:4], right[:4], strict=True):
                 np.testing.assert_array_equal(got[others], expected[others])
@@ -242,7 +226,7 @@ def test_same_step_keeps_a_good_end_when_the_reset_after_it_fails(kind: str, vie
     ) as pool:
         pool.reset()
         before = seen(view, pool.step(ACTION))
-        result, error = result_of(lambda: pool.step(ACTION))
+        result, error = outcome(lambda: pool.step(ACTION))
         batch = seen(view, result)
         assert (error is not None) == (on_error == "raise")
         assert batch.abnormal == [False, True, False, False]
@@ -441,7 +425,7 @@ def test_every_action_gets_exactly_one_result(kind: str, on_error: str, batch_si
         for _ in range(TURNS_UNTIL_STARVED):
             if received.min() >= 60:
                 break
-            batch, error = result_of(pool.recv)
+            batch, error = outcome(pool.recv)
             info = batch[4]
             ids = info["env_id"]
             received[ids] += 1
@@ -455,7 +439,7 @@ def test_every_action_gets_exactly_one_result(kind: str, on_error: str, batch_si
             pool.send(np.zeros(len(ids)), ids)
             sent[ids] += 1
         while pool.stats()["in_flight"]:
-            batch, _ = result_of(pool.recv)
+            batch, _ = outcome(pool.recv)
             received[batch[4]["env_id"]] += 1
         np.testing.assert_array_equal(sent, received)
         assert received.min() >= 60

@@ -33,7 +33,7 @@ pools.clear()
 FORK = (
     START
     + """
-from support.forks import child, exit_code
+from support.processes import child, exit_code
 
 view = "gymnasium"
 """

@@ -12,7 +12,8 @@ from gymnasium import spaces
 import stepmill
 from stepmill.errors import ConfigError, EnvError
 from stepmill.managers import BaseEnvManager
-from support.backend_envs import INLINE, TWO, Backend, assert_same
+from support.backends import INLINE, TWO, Backend
+from support.probes import assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 

@@ -17,12 +17,10 @@ from stepmill.errors import (
     ConfigError,
     EnvError,
 )
-from support.envs import CountingEnv, FailingEnv, SpaceEnv
-from support.probes import ProbeTwin
-
-
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int64)
+from support.backends import own
+from support.envs import CountingEnv, FailingEnv, InfoEnv, ProbeTwin
+from support.envs.many_spaces import SpaceEnv
+from support.probes import zeros
 
 
 def assert_same(got: Any, expected: Any) -> None:
@@ -102,14 +100,6 @@ def build_both(
         [lambda: SpaceEnv(observation_space, action_space)] * 3, autoreset_mode=AutoresetMode[autoreset.upper()]
     )
     return pool, oracle, envs
-
-
-OURS = {"env_id", "players", "elapsed_step", "episode_return", "episode_length"}
-
-
-def own(info: dict[str, Any]) -> dict[str, Any]:
-    """An info without the keys that only pools have."""
-    return {key: value for key, value in info.items() if key.removeprefix("_") not in OURS}
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
@@ -260,26 +250,6 @@ def test_the_last_good_observation_is_kept_from_an_env_that_writes_over_it(make:
     assert (obs.tolist(), info["abnormal"].tolist()) == ([[1.0]], [True])
 
 
-def test_a_final_info_is_kept_from_an_env_that_writes_over_it(make: Any) -> None:
-    class Reuser(CountingEnv):
-        def __init__(self) -> None:
-            super().__init__()
-            self._told = {"x": np.zeros(1)}
-
-        def reset(self, **arguments: Any) -> Any:
-            self._told["x"][:] = 7
-            return super().reset(**arguments)[0], self._told
-
-        def step(self, action: int) -> Any:
-            self._told["x"][:] = 3
-            return *super().step(action)[:4], self._told
-
-    pool = make(Reuser, autoreset="same_step", max_episode_steps=1)
-    pool.reset()
-    info = pool.step(zeros(1))[4]
-    assert (info["final_info"]["x"].tolist(), info["x"].tolist()) == ([[3.0]], [[7.0]])
-
-
 def test_async_pools_of_python_envs(make: Any) -> None:
     pool = make(CountingEnv, num_envs=5, batch_size=2, env_config=[{"start": 10 * i} for i in range(5)])
     pool.async_reset()
@@ -297,39 +267,12 @@ def test_async_pools_of_python_envs(make: Any) -> None:
 # ---- infos ---------------------------------------------------------------------------------------
 
 
-class InfoEnv(CountingEnv):
-    """Tells the next of a list of infos at every step."""
-
-    def __init__(self, infos: list[dict[str, Any]]) -> None:
-        super().__init__()
-        self._infos = iter(infos)
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        return *super().step(action)[:4], next(self._infos)
-
-
 def infos_of(make: Any, *rows: dict[str, Any]) -> dict[str, Any]:
     """The info of one step of a pool whose envs tell these."""
-    pool = make([lambda row=row: InfoEnv([row]) for row in rows])
+    pool = make([lambda row=row: InfoEnv(row) for row in rows])
     pool.reset()
     info: dict[str, Any] = own(pool.step(zeros(len(rows)))[4])
     return info
-
-
-def test_an_info_that_some_envs_tell_has_a_mask(make: Any) -> None:
-    info = infos_of(make, {}, {"x": 3}, {"x": 4, "y": "text"})
-    assert_same(info["x"], np.array([0, 3, 4]))
-    assert info["_x"].tolist() == [False, True, True]
-    assert info["y"].tolist() == [None, None, "text"]
-    assert info["_y"].tolist() == [False, False, True]
-
-
-def test_nested_infos_have_masks_at_every_level(make: Any) -> None:
-    info = infos_of(make, {"a": {"b": 1.5}}, {"a": {"c": {"d": np.ones(2)}}}, {})
-    assert info["_a"].tolist() == [True, True, False]
-    assert info["a"]["b"].tolist() == [1.5, 0.0, 0.0]
-    assert info["a"]["_b"].tolist() == [True, False, False]
-    assert info["a"]["c"]["d"].tolist() == [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
 
 
 def test_infos_of_different_types_lose_nothing(make: Any) -> None:
@@ -341,7 +284,7 @@ def test_infos_of_different_types_lose_nothing(make: Any) -> None:
 
 
 def test_the_keys_of_the_engine_are_the_engines(make: Any) -> None:
-    pool = make(lambda: InfoEnv([{"env_id": 99, "elapsed_step": 99, "mine": 1}]))
+    pool = make(lambda: InfoEnv({"env_id": 99, "elapsed_step": 99, "mine": 1}))
     pool.reset()
     info = pool.step(zeros(1))[4]
     assert (info["env_id"].tolist(), info["elapsed_step"].tolist(), info["mine"].tolist()) == ([0], [1], [1])
@@ -363,116 +306,6 @@ def test_reset_options_reach_the_envs(make: Any) -> None:
 # ---- faults --------------------------------------------------------------------------------------
 
 
-def test_a_constructor_that_raises(make: Any) -> None:
-    built: list[FailingEnv] = []
-
-    def build(env_id: int) -> FailingEnv:
-        built.append(FailingEnv("constructor" if env_id == 2 else "", {1}))
-        return built[-1]
-
-    with pytest.raises(EnvError, match=r"the constructor of env 2 .*KeyError.*broken constructor") as caught:
-        stepmill.make(build, num_envs=4, backend="inline")
-    assert (caught.value.env_id, caught.value.phase) == (2, "constructor")
-    assert isinstance(caught.value.__cause__, KeyError)
-    assert [env.closed for env in built] == [True, True]
-
-
-def test_a_step_that_raises_fills_its_row(make: Any) -> None:
-    pool = make(FailingEnv, num_envs=3, env_config=[{}, {"fail_in": "step", "fail_at": {2}}, {}])
-    pool.reset()
-    pool.step(zeros(3))
-    with pytest.raises(EnvError, match=r"env 1 failed in step \(episode 1, step 1\): KeyError") as caught:
-        pool.step(np.ones(3, np.int64))
-    error = caught.value
-    assert (error.env_id, error.phase, error.episode, error.step) == (1, "step", 1, 1)
-    assert isinstance(error.__cause__, KeyError)
-    assert error.errors == [error]
-    obs, reward, terminated, truncated, info = error.batch
-    assert obs.tolist() == [[2.0], [0.0], [2.0]]
-    assert reward.tolist() == [1.0, 0.0, 1.0]
-    assert (terminated.tolist(), truncated.tolist()) == ([False] * 3, [False, True, False])
-    assert info["abnormal"].tolist() == [False, True, False]
-    assert info["_abnormal"].all()
-    obs, _, _, truncated, info = pool.step(zeros(3))
-    assert obs.tolist() == [[3.0], [0.0], [3.0]], "the failed env was reset, the others went on"
-    assert not truncated.any()
-    assert "abnormal" not in info
-
-
-def test_all_failures_of_a_batch_are_told(make: Any) -> None:
-    pool = make(FailingEnv, num_envs=3, fail_in="step", fail_at={1}, error=ZeroDivisionError)
-    pool.reset()
-    with pytest.raises(EnvError) as caught:
-        pool.step(zeros(3))
-    assert [error.env_id for error in caught.value.errors] == [0, 1, 2]
-    assert all(isinstance(error.__cause__, ZeroDivisionError) for error in caught.value.errors)
-    assert caught.value.batch[4]["abnormal"].all()
-
-
-def test_a_reset_that_raises(make: Any) -> None:
-    pool = make(FailingEnv, num_envs=2, env_config=[{}, {"fail_in": "reset", "fail_at": {1}}])
-    with pytest.raises(EnvError, match="env 1 failed in reset") as caught:
-        pool.reset()
-    assert caught.value.phase == "reset"
-    obs, info = caught.value.batch
-    assert obs.tolist() == [[0.0], [0.0]]
-    assert info["abnormal"].tolist() == [False, True]
-    assert pool.reset()[0].tolist() == [[0.0], [0.0]]
-
-
-def test_a_reset_inside_an_ending_step_that_raises_keeps_the_end(make: Any) -> None:
-    pool = make(FailingEnv, autoreset="same_step", max_episode_steps=2, fail_in="reset", fail_at={2})
-    pool.reset()
-    pool.step([1])
-    with pytest.raises(EnvError, match="failed in reset") as caught:
-        pool.step([1])
-    obs, reward, _, truncated, info = caught.value.batch
-    assert (obs.tolist(), reward.tolist(), truncated.tolist()) == ([[2.0]], [1.0], [True])
-    assert (info["episode_return"].tolist(), info["abnormal"].tolist()) == ([2.0], [True])
-    assert info["final_obs"][0].tolist() == [2.0]
-    obs, reward, _, truncated, _ = pool.step([1])
-    assert (obs.tolist(), reward.tolist(), truncated.tolist()) == ([[0.0]], [0.0], [False]), "the action resets"
-
-
-def test_disabled_asks_for_a_reset_after_a_failure(make: Any) -> None:
-    pool = make(FailingEnv, autoreset="disabled", fail_in="step", fail_at={1})
-    pool.reset()
-    with pytest.raises(EnvError):
-        pool.step([0])
-    with pytest.raises(stepmill.errors.NeedsResetError):
-        pool.step([0])
-    pool.reset([0])
-    assert pool.step([0])[0].tolist() == [[1.0]]
-
-
-def test_restart_marks_the_row_and_keeps_the_last_observation(make: Any) -> None:
-    pool = make(FailingEnv, on_error="restart", fail_in="step", fail_at={3})
-    pool.reset()
-    pool.step([1])
-    pool.step([1])
-    obs, reward, terminated, truncated, info = pool.step([1])
-    assert (obs.tolist(), reward.tolist()) == ([[2.0]], [0.0])
-    assert (terminated.tolist(), truncated.tolist()) == ([False], [True])
-    assert info["abnormal"].tolist() == [True]
-    assert pool.step([1])[0].tolist() == [[0.0]]
-    assert pool.step([1])[0].tolist() == [[1.0]]
-
-
-def test_restart_raises_at_the_limit_of_failures_in_a_row(make: Any) -> None:
-    pool = make(FailingEnv, on_error="restart", max_restarts=3, fail_in="reset", fail_at=range(1, 100))
-    for _ in range(2):
-        assert pool.step([0])[4]["abnormal"].all()
-    with pytest.raises(EnvError, match="failed in reset"):
-        pool.step([0])
-
-
-def test_a_good_step_between_failures_starts_the_count_anew(make: Any) -> None:
-    pool = make(FailingEnv, on_error="restart", max_restarts=2, fail_in="step", fail_at=range(2, 100, 2))
-    pool.reset()
-    seen = [pool.step([0])[4].get("abnormal", np.array([False])).item() for _ in range(30)]
-    assert seen == [False, True, False] * 10, "a good step, a failure, a reset"
-
-
 @pytest.mark.parametrize("error", [SystemExit, StopIteration, AssertionError])
 def test_odd_exceptions_are_handled_like_any_other(make: Any, error: type[BaseException]) -> None:
     pool = make(FailingEnv, fail_in="step", fail_at={1}, error=error)
@@ -492,28 +325,6 @@ def test_an_interrupt_inside_an_env_is_an_interrupt(make: Any) -> None:
         pool.recv()
     assert caught.value.batch[4]["abnormal"].tolist() == [False, True], "every action has its result"
     assert pool.step([0, 0])[0].tolist() == [[2.0], [0.0]]
-
-
-def test_a_render_that_raises(make: Any) -> None:
-    pool = make(FailingEnv, num_envs=2, env_config=[{}, {"fail_in": "render", "fail_at": {1}}])
-    pool.reset()
-    with pytest.raises(EnvError, match="env 1 failed in render") as caught:
-        pool.render()
-    assert (caught.value.env_id, caught.value.phase) == (1, "render")
-    assert isinstance(caught.value.__cause__, KeyError)
-    assert len(pool.render()) == 2
-
-
-def test_a_close_that_raises_leaves_no_env_open() -> None:
-    configs = [{"fail_in": "close", "fail_at": {1}}, {}, {"fail_in": "close", "fail_at": {1}}]
-    pool = stepmill.make(FailingEnv, num_envs=3, env_config=configs, backend="inline")
-    envs = pool.get_attr("unwrapped")
-    with pytest.raises(EnvError, match="env 0 failed in close") as caught:
-        pool.close()
-    assert [error.env_id for error in caught.value.errors] == [0, 2]
-    assert [env.closed for env in envs] == [True] * 3
-    assert pool.closed
-    pool.close()
 
 
 # ---- the envs themselves -------------------------------------------------------------------------

@@ -16,18 +16,10 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.probes import (
-    KINDS,
-    START,
-    VIEWS,
-    GatedPool,
-    ProbeTwin,
-    in_thread,
-    make_probe,
-    seen,
-    wait_until_inside,
-)
+from support.envs import ProbeTwin
+from support.probes import KINDS, START, VIEWS, GatedPool, make_probe, seen
 from support.subprocesses import run_well, start
+from support.waiting import in_thread, wait_until_inside
 
 # Sends SIGINT to this process as soon as the main thread waits inside the pool.
 INTERRUPT = """

@@ -9,6 +9,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from support.probes import assert_same
 
 N = 40_000  # float32 and int64: both are read in many pieces
 THREADS = 4  # few threads do not share it
@@ -26,11 +27,6 @@ def draw(task: str, seed: int) -> np.ndarray:
     if task == "CartPole-v1":
         return generator.integers(0, 2, N)
     return generator.uniform(-2, 2, (N, 1)).astype(np.float32)
-
-
-def assert_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
-    for mine, theirs in zip(one[:4], other[:4], strict=True):
-        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("task", BAD)

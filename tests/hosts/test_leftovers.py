@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.probes import (
-    KINDS,
-    START,
-    VIEWS,
-    descriptor_count,
-    make_probe,
-    new_threads,
-    threads,
-)
+from support.probes import KINDS, START, VIEWS, make_probe
+from support.processes import descriptor_count, new_threads, threads
 from support.subprocesses import run_well
 
 

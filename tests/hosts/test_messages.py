@@ -8,39 +8,23 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 import stepmill
 from stepmill.errors import ConfigError, EnvError, MissingConfigError, UnknownConfigError
+from support.envs.adapted import Obedient
 
 BACKENDS = pytest.mark.parametrize("backend", ["inline", "process"])
 ZERO = np.zeros(1, np.float32)
 
 
-class Obedient(gymnasium.Env[Any, Any]):
-    """Returns what it is told."""
-
-    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, at_reset: Any = (ZERO, {}), at_step: Any = (ZERO, 0.0, False, False, {})) -> None:
-        self.at_reset, self.at_step = at_reset, at_step
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return self.at_reset
-
-    def step(self, action: Any) -> Any:
-        return self.at_step
-
-
 class WithoutAny(Obedient):
     def reset(self) -> Any:  # type: ignore[override]
-        return self.at_reset
+        raise AssertionError("it is not called")
 
 
 class WithoutOptions(Obedient):
     def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
-        return self.at_reset
+        raise AssertionError("it is not called")
 
 
 class Raises(Obedient):

@@ -19,7 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import stepmill
 from stepmill import errors
-from support.probes import MODES, ProbeTwin
+from support.envs import ProbeTwin
+from support.probes import MODES
 
 N = 4
 LIMIT = 3  # steps of an episode: ends are frequent

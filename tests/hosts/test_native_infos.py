@@ -15,8 +15,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import stepmill
-from support.backend_envs import INLINE, THREAD, TWO, Backend, assert_same
-from support.probes import MODES, ProbeTwin
+from support.backends import INLINE, THREAD, TWO, Backend
+from support.envs import ProbeTwin
+from support.probes import MODES, assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 

@@ -1,4 +1,4 @@
-"""An observation that does not fit its space is an error of its env, and nothing is lost."""
+"""What Python envs show and tell that they should not: nothing is lost. See also test_backends_spaces.py."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import EnvError
-from stepmill.errors import (
-    ObservationError,
-)
-from support.envs import CountingEnv, ShowEnv
-from support.probes import VIEWS, ProbeTwin, seen
+from support.envs import CountingEnv, ProbeTwin
+from support.envs.many_spaces import ShowEnv
+from support.probes import VIEWS, seen, zeros
 from support.subprocesses import run_well
-
-
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int64)
 
 
 class FailingResets(CountingEnv):
@@ -39,84 +33,6 @@ class FailingResets(CountingEnv):
 
 
 FLOAT2 = spaces.Box(-10, 10, (2,), np.float32)
-NESTED = spaces.Dict({"a": FLOAT2, "b": spaces.Tuple([spaces.Discrete(3), FLOAT2])})
-GOOD = np.zeros(2, np.float32)
-
-
-@pytest.mark.parametrize(
-    ("space", "show", "message"),
-    [
-        (FLOAT2, np.zeros(3, np.float32), r"observation of env 1: expected .*\(2,\).*got.*\(3,\)"),
-        (FLOAT2, np.zeros((2, 1), np.float32), r"observation of env 1: expected .*\(2,\).*got.*\(2, 1\)"),
-        (FLOAT2, np.float32(1), r"observation of env 1: expected .*\(2,\)"),
-        (FLOAT2, "text", "observation of env 1: expected .*got"),
-        (FLOAT2, None, "observation of env 1: expected .*got"),
-        (FLOAT2, np.zeros(2, complex), "env 1 failed .*observation: expected .*got.*complex"),
-        (spaces.Discrete(3), 1.5, "observation of env 1: expected .*got 1.5"),
-        (NESTED, {"a": GOOD}, "observation of env 1: expected a dict with the keys 'a', 'b', but 'b' is missing"),
-        (NESTED, {"a": GOOD, "b": (1,)}, r"observation\['b'\] of env 1: expected a tuple of 2 parts"),
-        (NESTED, {"a": GOOD, "b": (1, np.zeros(5))}, r"observation\['b'\]\[1\].* of env 1: expected .*\(2,\).*\(5,\)"),
-        (NESTED, GOOD, "observation of env 1: expected a dict"),
-    ],
-    ids=str,
-)
-def test_an_observation_that_does_not_fit_is_an_error(make: Any, space: Any, show: Any, message: str) -> None:
-    pool = make([lambda: ShowEnv(space, show, at=9), lambda: ShowEnv(space, show)])
-    pool.reset()
-    with pytest.raises(ObservationError, match=message) as caught:
-        pool.step(zeros(2))
-    assert (caught.value.env_id, caught.value.phase) == (1, "step")
-    assert isinstance(caught.value, ValueError)
-    assert caught.value.batch[4]["abnormal"].tolist() == [False, True]
-    assert not pool.step(zeros(2))[4].get("abnormal", zeros(2)).any(), "the pool goes on"
-
-
-def test_an_observation_of_reset_is_checked_too(make: Any) -> None:
-    pool = make(lambda: ShowEnv(FLOAT2, np.zeros(3), at=0))
-    with pytest.raises(ObservationError, match="env 0") as caught:
-        pool.reset()
-    assert caught.value.phase == "reset"
-
-
-@pytest.mark.parametrize(
-    ("space", "show", "expected"),
-    [
-        (FLOAT2, np.array([1.5, 2.5]), [1.5, 2.5]),
-        (FLOAT2, np.array([1, 2]), [1.0, 2.0]),
-        (FLOAT2, [1.5, 2], [1.5, 2.0]),
-        (FLOAT2, np.array([1.5, 2.5], ">f8"), [1.5, 2.5]),
-        (FLOAT2, np.zeros((2, 2), np.float32)[:, 0], [0.0, 0.0]),
-        (spaces.Discrete(3), 2, 2),
-        (spaces.Discrete(3), np.int8(2), 2),
-        (spaces.Discrete(3), True, 1),
-        (spaces.MultiBinary(2), np.array([True, False]), [1, 0]),
-        (spaces.Box(0, 255, (2,), np.uint8), np.array([255, 0]), [255, 0]),
-        (spaces.Box(-np.inf, np.inf, (2,), np.float32), np.array([np.nan, np.inf]), [np.nan, np.inf]),
-    ],
-    ids=str,
-)
-def test_a_cast_that_changes_no_value_is_made(make: Any, space: Any, show: Any, expected: Any) -> None:
-    pool = make(lambda: ShowEnv(space, show))
-    pool.reset()
-    obs = pool.step(zeros(1))[0]
-    assert obs.dtype == space.dtype
-    np.testing.assert_array_equal(obs[0], expected)
-
-
-@pytest.mark.parametrize(
-    ("space", "show"),
-    [
-        (spaces.Box(0, 255, (2,), np.uint8), [0.5, 0.0]),
-        (spaces.Box(0, 255, (2,), np.uint8), [300, 0]),
-        (FLOAT2, [1e300, 0.0]),
-    ],
-    ids=str,
-)
-def test_a_value_that_the_dtype_does_not_hold_is_an_error(make: Any, space: Any, show: Any) -> None:
-    pool = make(lambda: ShowEnv(space, np.array(show)))
-    pool.reset()
-    with pytest.raises(ObservationError, match=f"element 0: expected a number in .* that {space.dtype} can hold"):
-        pool.step(zeros(1))
 
 
 @pytest.mark.parametrize(
@@ -170,10 +86,6 @@ GOOD_STEP = (np.zeros(2), 0.5, False, False, {})
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        ((np.zeros(3), *GOOD_STEP[1:]), ["observation", "(2,)", "(3,)"]),
-        ((None, *GOOD_STEP[1:]), ["observation", "NoneType"]),
-        (("text", *GOOD_STEP[1:]), ["observation", "str"]),
-        ((np.array(["a", "b"]), *GOOD_STEP[1:]), ["observation", "<U1"]),
         ((GOOD_STEP[0], "much", *GOOD_STEP[2:]), ["reward", "str"]),
         ((GOOD_STEP[0], None, *GOOD_STEP[2:]), ["reward", "NoneType"]),
         ((GOOD_STEP[0], 0.5, np.zeros(2), False, {}), ["ambiguous"]),
@@ -236,35 +148,6 @@ def test_no_info_of_an_env_can_break_the_batch(view: str, info: dict[Any, Any]) 
         for key in ("large", "text", "none", "list"):
             if key in info:
                 assert list(batch.info[key]) == [info[key]] * N
-
-
-def test_infos_of_different_types_are_kept_as_they_are() -> None:
-    values = [1, 2.5, "three", np.arange(2)]
-
-    class Differing(ProbeTwin):
-        def __init__(self, env_id: int) -> None:
-            super().__init__()
-            self.value = values[env_id]
-
-        def step(self, action: Any) -> Any:
-            return (*super().step(action)[:4], {"value": self.value})
-
-    with stepmill.make(Differing, num_envs=N, backend="inline") as pool:
-        pool.reset()
-        got = pool.step(ACTION)[4]["value"]
-        assert list(got[:3]) == values[:3]
-        np.testing.assert_array_equal(got[3], values[3])
-
-
-def test_system_exit_in_a_python_env_is_a_failure_and_no_exit() -> None:
-    def leave() -> None:
-        raise SystemExit(3)
-
-    with stepmill.make(ProbeTwin, num_envs=2, backend="inline", on_step=leave) as pool:
-        pool.reset()
-        with pytest.raises(EnvError, match="SystemExit") as caught:
-            pool.step([0.0, 0.0])
-        assert len(caught.value.errors) == 2
 
 
 # ---- what cannot be read -------------------------------------------------------------------------

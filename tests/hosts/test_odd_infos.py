@@ -13,7 +13,8 @@ import stepmill
 from stepmill import errors
 from stepmill.hosts.infos import merge_infos
 from stepmill.system import warn_once
-from support.probes import MODES, VIEWS, ProbeTwin, seen
+from support.envs import ProbeTwin
+from support.probes import MODES, VIEWS, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 

@@ -13,8 +13,8 @@ import stepmill
 from stepmill import _native, errors
 from stepmill.hosts.observing import snapshot_of
 from support.carried import make_carried
-from support.probes import MODES, assert_equal
-from support.ray_envs import Teller
+from support.envs.remote import Teller
+from support.probes import MODES, assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -31,11 +31,11 @@ def with_plain(task: Any, groups: list[int], **arguments: Any) -> Any:
 def test_batches_are_those_of_an_ordinary_pool(task: Any, backend: str, mode: str) -> None:
     engine, _, plain = with_plain(task, [0, 1, 3], num_envs=5, seed=3, backend=backend, autoreset=mode)
     with plain:
-        assert_equal(engine.reset(None, None, None), plain.reset())
+        assert_same(engine.reset(None, None, None), plain.reset())
         rng = np.random.default_rng(1)
         for _ in range(3 if mode == "disabled" else 60):
             action = rng.integers(0, 2, 5)
-            assert_equal(engine.step(action), plain.step(action))
+            assert_same(engine.step(action), plain.step(action))
     engine.close()
 
 
@@ -46,7 +46,7 @@ def test_options_and_seeds_of_a_reset_reach_the_envs() -> None:
         plain.reset()
         engine.reset(None, None, None)
         ours = engine.reset(None, [7, 8, 9], {"level": 2})
-        assert_equal(ours, plain.reset(seed=[7, 8, 9], options={"level": 2}))
+        assert_same(ours, plain.reset(seed=[7, 8, 9], options={"level": 2}))
         assert ours[1]["options"].tolist() == ["{'level': 2}"] * 3
     engine.close()
 
@@ -57,7 +57,7 @@ def test_a_failure_of_an_env_is_that_of_an_ordinary_pool() -> None:
         plain.reset()
         engine.reset(None, None, None)
         for action in ([0, 1, 0], [0, 2, 1], [1, 1, 1], [2, 0, 2]):
-            assert_equal(engine.step(np.array(action)), plain.step(np.array(action)))
+            assert_same(engine.step(np.array(action)), plain.step(np.array(action)))
     engine.close()
 
 

@@ -11,9 +11,9 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
-from support.probes import ProbeTwin
-from support.process_envs import ends
+from support.envs import ProbeTwin
 from support.subprocesses import run
+from support.waiting import ends
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 
@@ -204,7 +204,7 @@ import os, sys, threading, time
 import numpy as np
 import stepmill
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
-from support.probes import ProbeTwin
+from support.envs import ProbeTwin
 
 class Slow(ProbeTwin):
     def step(self, action):

@@ -16,9 +16,10 @@ import stepmill
 from stepmill import errors
 from stepmill.hosts.host import Preparation
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
+from support.envs import ProbeTwin
 from support.manager_cases import pool_of
-from support.probes import VIEWS, ProbeTwin, in_thread, seen
-from support.process_envs import Gate, tell_gate, wait_at_gate
+from support.probes import VIEWS, seen
+from support.waiting import Gate, in_thread, tell_gate, wait_at_gate
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 

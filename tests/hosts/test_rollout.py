@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import errors
-from support.probes import assert_equal
-from support.ray_envs import Teller
+from support.envs.remote import Teller
+from support.probes import assert_same
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -153,7 +153,7 @@ def test_policies_see_numpy_in_every_view(view: str) -> None:
         stepmill.make("CartPole-v1", num_envs=N, seed=3) as plain,
         stepmill.make("CartPole-v1", view, num_envs=N, seed=3) as pool,
     ):
-        assert_equal(pool.rollout(draw, T).observations, plain.rollout(draw, T).observations)
+        assert_same(pool.rollout(draw, T).observations, plain.rollout(draw, T).observations)
         result = pool.step(np.zeros(N, int))  # the view is itself again
         assert hasattr(result, "step_type") if view == "dm" else len(result) == 4
 
@@ -183,8 +183,8 @@ def test_a_policy_may_write_into_what_it_sees() -> None:
         kept = observation.copy()
         rollout = pool.rollout(policy, 4, observation=observation)
         assert (rollout.observations != 7.0).all()
-        assert_equal(observation, kept)
-        assert_equal(pool.rollout(policy, 1).observations[0], rollout.last_observation)
+        assert_same(observation, kept)
+        assert_same(pool.rollout(policy, 1).observations[0], rollout.last_observation)
 
 
 def test_generators_are_those_of_seed_and_env() -> None:
@@ -198,7 +198,7 @@ def test_generators_are_those_of_seed_and_env() -> None:
         for seed, given in ((0, None), (1, None), (40, 40), (3, None)):
             drawn = pool.rollout(policy, 2, seed=given).extras[0]
             expected = [np.random.default_rng((seed, i)).random(2) for i in range(3)]
-            assert_equal(drawn, np.stack(expected, axis=1))
+            assert_same(drawn, np.stack(expected, axis=1))
 
 
 # ---- where it starts -------------------------------------------------------------------------------

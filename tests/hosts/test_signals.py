@@ -17,8 +17,9 @@ from gymnasium import spaces
 import stepmill
 from stepmill import errors
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
+from support.envs import ProbeTwin
 from support.injection import Alarm, Alarms, at_every_point
-from support.probes import VIEWS, ProbeTwin, seen
+from support.probes import VIEWS, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 

@@ -10,16 +10,11 @@ import pytest
 from stepmill import EnvError
 from stepmill.managers import SyncSubprocessEnvManager
 from support.envs.contract import Walk
-from support.envs.managed import Trial, count, doing, make, states, step_all, suffering
+from support.envs.managed import Trial, count, make, states, step_all, suffering
 from support.manager_cases import SERIAL_AND_ASYNC, VOID
-from support.process_envs import (
-    Gate,
-    belongings,
-    ends,
-    left_since,
-    signal_to,
-)
+from support.processes import belongings, left_since, signal_to
 from support.subprocesses import run_well
+from support.waiting import Gate, doing, ends
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -134,7 +129,7 @@ def test_an_interpreter_that_ends_without_close_is_silent_and_leaves_nothing(kin
     out = run_well(
         f"""
         from support.envs.managed import make
-        from support.process_envs import descendants
+        from support.processes import descendants
         manager = make({kind!r}, [dict(folder={str(tmp_path)!r})] * 2)
         manager.launch()
         manager.step({{0: 0}})
@@ -152,7 +147,7 @@ def test_an_interpreter_that_ends_after_a_failure_leaves_nothing() -> None:
     out = run_well(
         """
         from support.envs.managed import make, suffering
-        from support.process_envs import descendants
+        from support.processes import descendants
         manager = make("async", [suffering("step", "exit"), {}])
         manager.launch()
         try:

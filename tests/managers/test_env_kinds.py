@@ -20,15 +20,14 @@ from stepmill.managers import (
     BaseEnvManager,
     SubprocessEnvManager,
 )
-from support.envs import SpaceEnv
+from support.envs import ProbeTwin
 from support.envs.contract import DmWalk, Pair, PairWithState, Walk
+from support.envs.drawn import CountingEnv, counts
 from support.envs.managed import KINDS, Shapeless, Trial, launched, make
-from support.envs.replay import CountingEnv, counts
+from support.envs.many_spaces import SpaceEnv
 from support.manager_cases import SERIAL_AND_ASYNC, pool_of
-from support.probes import ProbeTwin, assert_equal
-from support.process_envs import (
-    eventually,
-)
+from support.probes import assert_same
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -68,15 +67,15 @@ def test_shared_memory_works_for_every_space(name: str) -> None:
         assert manager.default_config()["shared_memory"]
         manager.seed(3)
         manager.launch()
-        assert_equal(manager.ready_obs[0], normal(lone.reset(seed=3)[0]))
+        assert_same(manager.ready_obs[0], normal(lone.reset(seed=3)[0]))
         assert manager.observation_space == space
         for _ in range(4):
             expected = lone.step(0)
             timestep = manager.step({0: 0})[0]
-            assert_equal(timestep.obs, normal(expected[0]))
+            assert_same(timestep.obs, normal(expected[0]))
             assert (timestep.reward, timestep.done) == (np.float32(expected[1]), expected[2])
             assert set(timestep.info) >= set(expected[4])
-        assert_equal(manager.ready_obs[0], normal(lone.reset()[0]))
+        assert_same(manager.ready_obs[0], normal(lone.reset()[0]))
 
 
 @SERIAL_AND_ASYNC
@@ -262,9 +261,9 @@ def test_envs_of_many_agents(kind: str, env: type[Pair], shared: bool, shared_me
         assert manager.env_info.agent_num == 2
         for step in range(1, 4):
             timestep = manager.step({1: np.array([1, 3])})[1]
-            assert_equal(timestep.reward, np.array([4] if shared else [1, 3], np.float32))
+            assert_same(timestep.reward, np.array([4] if shared else [1, 3], np.float32))
             agents = timestep.obs if env is Pair else timestep.obs["agents"]
-            assert_equal(agents, np.array([[1, step], [1, 3 * step]], np.float32))
+            assert_same(agents, np.array([[1, step], [1, 3 * step]], np.float32))
             if env is PairWithState:
                 assert timestep.obs["state"].tolist() == [step] * 3
             assert timestep.done == (step == 3)

@@ -13,18 +13,11 @@ import pytest
 import stepmill
 from stepmill import EnvError, errors
 from support.envs.contract import Pair
-from support.envs.managed import Trial, count, doing, elapsed, launched, make, play, states, suffering
+from support.envs.faulty import DEATHS, RAISED
+from support.envs.managed import Trial, count, elapsed, launched, make, play, states, suffering
 from support.manager_cases import MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID
-from support.process_envs import (
-    DEATHS,
-    RAISED,
-    Gate,
-    GateClock,
-    belongings,
-    eventually,
-    left_since,
-    wait_at_gate,
-)
+from support.processes import belongings, left_since
+from support.waiting import Gate, GateClock, doing, eventually, wait_at_gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -13,20 +13,12 @@ from gymnasium import spaces
 from stepmill import EnvError, errors
 from stepmill.managers import SubprocessEnvManager, SyncSubprocessEnvManager
 from support.envs.contract import Walk
+from support.envs.drawn import CountingEnv, counts
+from support.envs.faulty import DEATHS, RAISED
 from support.envs.managed import KINDS, Trial, elapsed, launched, make, states, step_all, suffering
-from support.envs.replay import CountingEnv, counts
 from support.manager_cases import ERROR, MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID, pool_of
-from support.process_envs import (
-    DEATHS,
-    RAISED,
-    Gate,
-    belongings,
-    ends,
-    eventually,
-    kill_worker,
-    left_since,
-    signal_to,
-)
+from support.processes import belongings, kill_worker, left_since, signal_to
+from support.waiting import Gate, ends, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -10,9 +10,7 @@ from stepmill.managers import BaseEnvManager, EnvState, SyncSubprocessEnvManager
 from support.envs.contract import Walk
 from support.envs.managed import launched, suffering
 from support.manager_cases import pool_of
-from support.process_envs import (
-    Gate,
-)
+from support.waiting import Gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -25,7 +25,7 @@ from stepmill.managers import (
 from support.envs.contract import Walk
 from support.envs.managed import KINDS, Trial, count, make, play, suffering
 from support.manager_cases import SERIAL_AND_ASYNC
-from support.process_envs import Gate
+from support.waiting import Gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -12,13 +12,10 @@ from stepmill.errors import ConcurrentUseError
 from stepmill.managers import (
     SubprocessEnvManager,
 )
-from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
+from support.envs.managed import KINDS, Trial, count, elapsed, gated, launched, make, play, states, suffering
 from support.manager_cases import DONE, ERROR, EVERY_KIND, INIT, NEED_RESET, RESET, RUN, SERIAL_AND_ASYNC, VOID
-from support.process_envs import (
-    Gate,
-    eventually,
-)
 from support.subprocesses import run_well
+from support.waiting import Gate, doing, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -308,7 +305,7 @@ def test_a_forked_child_cannot_use_the_manager(kind: str) -> None:
         f"""
 import warnings
 from stepmill.errors import ForkedError
-from support.forks import child, went_well
+from support.processes import child, went_well
 from support.envs.managed import launched
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads

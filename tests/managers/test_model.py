@@ -26,9 +26,10 @@ from stepmill import EnvError, errors
 from stepmill.envs.base_env import EpisodeSeeds
 from stepmill.managers import EnvState
 from stepmill.managers.standings import Standings
+from support.envs.faulty import outcome
 from support.envs.managed import DIE, END, FAIL, GATED, KINDS, ODD, ON, Puppet
 from support.manager_cases import DONE, ERROR, NEED_RESET, RESET, RUN, VOID
-from support.process_envs import Gate, no_hang, outcome
+from support.waiting import Gate, no_hang
 
 pytestmark = pytest.mark.usefixtures("server")
 

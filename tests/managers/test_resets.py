@@ -18,12 +18,9 @@ from stepmill.managers import (
     SyncSubprocessEnvManager,
 )
 from support.envs.contract import Walk
-from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
+from support.envs.managed import KINDS, Trial, count, elapsed, gated, launched, make, play, states, suffering
 from support.manager_cases import DONE, RUN, SERIAL_AND_ASYNC
-from support.process_envs import (
-    Gate,
-    eventually,
-)
+from support.waiting import Gate, doing, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -16,7 +16,7 @@ from stepmill.errors import InputError
 from stepmill.managers.config import DEFAULTS, EnvRecipe, read_settings
 from stepmill.managers.manager_pool import open_pool
 from support.envs.managed import Trial, suffering
-from support.process_envs import Gate
+from support.waiting import Gate
 
 DTYPES = [np.bool_, np.uint8, np.int64, np.float16, np.float32, np.float64]
 

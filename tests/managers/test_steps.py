@@ -15,12 +15,12 @@ from stepmill.errors import ActionError
 from stepmill.managers import (
     BaseEnvManager,
 )
-from support.envs import SpaceEnv
 from support.envs.contract import Walk
-from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
+from support.envs.managed import KINDS, Trial, count, elapsed, gated, launched, make, play, states, suffering
+from support.envs.many_spaces import SpaceEnv
 from support.manager_cases import DONE, ERROR, EVERY_KIND, NEED_RESET, RESET, SERIAL_AND_ASYNC
-from support.probes import assert_equal
-from support.process_envs import Gate, eventually
+from support.probes import assert_same
+from support.waiting import Gate, doing, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -35,11 +35,11 @@ def test_a_timestep_is_what_the_env_gave(kind: str) -> None:
     with make(kind, [{"length": 2}]) as manager:
         manager.seed(7)
         manager.launch()
-        assert_equal(manager.ready_obs, {0: lone.reset()})
+        assert_same(manager.ready_obs, {0: lone.reset()})
         for done in (False, True):
             seen, expected = manager.step({0: 1})[0], lone.step(np.array(1))
             assert type(seen) is BaseEnvTimestep
-            assert_equal(tuple(seen)[:3], tuple(expected)[:3])
+            assert_same(tuple(seen)[:3], tuple(expected)[:3])
             assert type(seen.done) is bool
             assert seen.done == done
             assert seen.info.items() >= expected.info.items()
@@ -322,10 +322,10 @@ def test_ready_obs_has_the_envs_that_can_take_an_action(kind: str) -> None:
     with launched(kind, 2) as manager:
         first = manager.ready_obs
         assert list(first) == [0, 1] == manager.ready_obs_id == manager.ready_env == manager.active_env
-        assert_equal(manager.next_obs, first)
+        assert_same(manager.next_obs, first)
         assert [one.tolist()[::2] for one in first.values()] == [[0, 0], [1, 0]]
         stepped = manager.step({1: 0})
-        assert_equal(manager.ready_obs, {0: first[0], 1: stepped[1].obs})
+        assert_same(manager.ready_obs, {0: first[0], 1: stepped[1].obs})
 
 
 def test_ready_obs_waits_while_all_live_envs_are_resetting(gate: Gate) -> None:

@@ -16,10 +16,7 @@ from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnknownE
 from stepmill.registry import records as registry
 from stepmill.system.optional import Package, explained_misfit
 from support.envs import CountingEnv
-
-
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int64)
+from support.probes import zeros
 
 
 def own_ids() -> list[str]:

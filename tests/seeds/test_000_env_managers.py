@@ -19,7 +19,7 @@ from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import ClosedError, ConfigError, InFlightError, UsageError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
 from support.envs.contract import Corridor, corridors
-from support.process_envs import eventually
+from support.waiting import eventually
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SubprocessEnvManager}
 BOTH = pytest.mark.parametrize("kind", MANAGERS)

@@ -18,9 +18,9 @@ from stepmill.envs import BaseEnvInfo, EnvElementInfo
 from stepmill.errors import ConfigError, InFlightError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
 from support.envs.contract import Corridor, corridors
-from support.envs.managed import doing
-from support.process_envs import Gate, ends, eventually, parent_of
+from support.processes import parent_of
 from support.subprocesses import run_well
+from support.waiting import Gate, doing, ends, eventually
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SubprocessEnvManager}
 BOTH = pytest.mark.parametrize("kind", MANAGERS)

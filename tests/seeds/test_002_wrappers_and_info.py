@@ -36,8 +36,8 @@ from stepmill.wrappers import (
     WarpFrame,
     update_shape,
 )
+from support.envs.scripted import RAM, RGB, VECTOR, ChanceEnv, Moment, ScriptEnv
 from support.seed_runs import MANAGERS, OldGym, assert_same, manager_of, play, pool_of
-from support.wrapper_envs import RAM, RGB, VECTOR, ChanceEnv, Moment, ScriptEnv
 
 PONG = "PongNoFrameskip-v4"
 

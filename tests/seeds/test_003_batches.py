@@ -14,9 +14,10 @@ from dm_env import StepType
 
 import stepmill as envpool
 from stepmill.errors import InFlightError
-from support.envs import draws
-from support.probes import ProbeTwin, assert_equal, seen
-from support.process_envs import FaultyEnv, Gate
+from support.envs import ProbeTwin, draws
+from support.envs.faulty import FaultyEnv
+from support.probes import assert_same, seen
+from support.waiting import Gate
 
 EVERY_VIEW = pytest.mark.parametrize("view", ["gym", "dm"])
 
@@ -72,7 +73,7 @@ def test_sync_is_the_case_in_which_a_batch_has_all_envs(make: Any, view: str) ->
     for _ in range(20):
         result = one.step(np.ones(3))
         assert seen(view, result).ids == [0, 1, 2]
-        assert_equal(other.step(np.ones(3), np.arange(3)), result)
+        assert_same(other.step(np.ones(3), np.arange(3)), result)
 
 
 # ---- auto reset ----------------------------------------------------------------------------------

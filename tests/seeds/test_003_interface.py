@@ -21,9 +21,10 @@ from gymnasium import spaces
 import stepmill as envpool
 from stepmill import _native
 from stepmill.errors import ActionError, ConfigError, EnvError, EnvIdError, UnsupportedError
-from support.envs import DiscountEnv, SpaceEnv, draws
+from support.envs import DiscountEnv, ProbeTwin, draws
 from support.envs.adapted import TagEnv
-from support.probes import ProbeTwin, assert_equal, seen
+from support.envs.many_spaces import SpaceEnv
+from support.probes import assert_same, seen
 
 VIEWS = ("gym", "dm")  # those of the document
 EVERY_VIEW = pytest.mark.parametrize("view", VIEWS)
@@ -224,7 +225,7 @@ def test_make_gym_and_make_dm_are_shortcuts(make: Any, view: str) -> None:
         same = make("Probe-v0", env_type=view, num_envs=3, seed=5, length=2)
         assert type(pool) is type(same)
         for _ in range(5):
-            assert_equal(pool.step(np.full(3, 0.5)), same.step(np.full(3, 0.5)))
+            assert_same(pool.step(np.full(3, 0.5)), same.step(np.full(3, 0.5)))
 
 
 # ---- envpool.make_spec ---------------------------------------------------------------------------
@@ -279,7 +280,7 @@ def test_reset_of_all_envs(make: Any, view: str) -> None:
     result = pool.reset()
     obs = result if view == "gym" else result.observation.obs
     assert obs[:, 0].tolist() == [draws(5 + i, 1)[0] for i in range(3)]
-    assert_equal(make("Probe-v0", view, num_envs=3, seed=5).reset(None), result)
+    assert_same(make("Probe-v0", view, num_envs=3, seed=5).reset(None), result)
 
 
 @EVERY_VIEW
@@ -364,7 +365,7 @@ def test_step_is_send_and_recv(make: Any, view: str) -> None:
         ids = np.array([[0, 1, 2], [2, 0, 1], [1]][turn % 3])
         action = np.arange(turn, turn + len(ids)) % 2
         other.send(action, ids)
-        assert_equal(one.step(action, ids), other.recv())
+        assert_same(one.step(action, ids), other.recv())
 
 
 @pytest.mark.parametrize("ids", [[0, 0], [3], [-1]], ids=["twice", "too high", "negative"])
@@ -417,8 +418,8 @@ def test_formats_of_actions_do_the_same(make: Any, view: str, name: str) -> None
     for _ in range(30):
         sending.send(*given)
         expected = plain.step(np.ones(3, np.int64))
-        assert_equal(sending.recv(), expected)
-        assert_equal(stepping.step(*given), expected)
+        assert_same(sending.recv(), expected)
+        assert_same(stepping.step(*given), expected)
 
 
 def test_a_fraction_is_no_discrete_action(make: Any) -> None:

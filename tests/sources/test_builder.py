@@ -15,12 +15,8 @@ import stepmill
 from stepmill.errors import ConfigError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
 from support.envs.managed import Trial
-from support.envs.shared import (
-    SHARED,
-    given,
-)
-from support.envs.unmovable import Walk
-from support.process_envs import belongings, left_since
+from support.envs.unmovable import SHARED, Walk, given
+from support.processes import belongings, left_since
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

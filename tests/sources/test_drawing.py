@@ -35,19 +35,6 @@ pytestmark = pytest.mark.usefixtures("server")
 BACKENDS = ("thread", "inline", "process")
 
 
-@pytest.fixture
-def make() -> Iterator[Any]:
-    pools: list[Any] = []
-
-    def make_one(*args: Any, **kwargs: Any) -> Any:
-        pools.append(stepmill.make(*args, **kwargs))
-        return pools[-1]
-
-    yield make_one
-    for pool in pools:
-        pool.close()
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _quiet_display() -> Iterator[None]:
     """No test asks for a window, and none may open one."""

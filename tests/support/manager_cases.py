@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stepmill.managers import BaseEnvManager, EnvState
+from support.envs.faulty import BrokenText, SeveralArguments, Unpicklable
 from support.envs.managed import KINDS
-from support.process_envs import BrokenText, SeveralArguments, Unpicklable
 
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 # For what does not depend on how `step` waits.

@@ -20,7 +20,7 @@ import h5py
 
 import stepmill
 from stepmill.interop.minari import collect
-from support.minari_envs import Leaves, content, leaves_policy, leftovers
+from support.envs.collected import Leaves, content, leaves_policy, leftovers
 
 NAME = "kills/all-v0"
 EPISODES = 2

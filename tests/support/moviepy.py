@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-__all__ = ["pretend_moviepy"]
-
 
 class Clip:
     """Only has to write what it is given."""

@@ -11,46 +11,38 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from support.envs import ProbeTwin
 
-class PythonProbe(gymnasium.Env):
+
+class PythonProbe(ProbeTwin):
     """Does what the native Probe does, except where ``alter`` changes the result of a step or a reset.
 
     ``alter(env, result)`` is called with every result; ``env.calls`` and ``env.resets`` say where it is.
     """
 
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
-    action_space = gymnasium.spaces.Box(-1, 1, (), np.float32)
-
     def __init__(self, index: int, alter: Callable[[PythonProbe, Any], Any] | None, length: int = 10) -> None:
+        super().__init__(length)
         self.index = index
-        self.length = length
         self.alter = alter or (lambda env, result: result)
-        self.steps = self.calls = self.resets = 0
+        self.calls = self.resets = 0
         self.actions: list[Any] = []
-        self.closed = False
+
+    @property
+    def steps(self) -> int:
+        """Of this episode."""
+        return self._steps
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.draw = self.np_random.random()
-        self.steps = 0
         self.resets += 1
-        return self.alter(self, (self.observation(), {}))
+        return self.alter(self, super().reset(seed=seed, options=options))
 
     def step(self, action: Any) -> Any:
-        self.steps += 1
         self.calls += 1
         self.actions.append(action)
-        return self.alter(self, (self.observation(), float(action), self.steps >= self.length, False, {}))
-
-    def observation(self) -> np.ndarray:
-        return np.array([self.draw, self.steps], np.float64)
-
-    def close(self) -> None:
-        self.closed = True
+        return self.alter(self, super().step(action))
 
 
 Alter = Callable[[PythonProbe, Any], Any]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import stepmill
+from support.waiting import eventually
 
 
 def make_on_ray(task: Any, num_actors: int, **arguments: Any) -> Any:
@@ -26,15 +25,14 @@ def actors_of(pool: Any) -> list[Any]:
 
 def told_by_actors(pool: Any) -> list[dict[str, Any]]:
     """What each of its actors counts, as soon as all of them answer: on a machine under load that may take long."""
-    while None in (told := pool.stats()["actors"]):
-        time.sleep(0.05)
-    return list(told)
+    told: list[Any] = [None]
 
+    def all_answer() -> bool:
+        told[:] = pool.stats()["actors"]
+        return None not in told
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    """The fixture ``deadline`` ends the wait."""
-    while not holds():
-        time.sleep(0.05)
+    assert eventually(all_answer, 600)
+    return told
 
 
 def wait_until_dead(handle: Any) -> None:

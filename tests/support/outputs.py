@@ -4,40 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 import stepmill
-from support.probes import ProbeTwin
-
-INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-DTYPES = ("bool", *INTEGERS, "float16", "float32", "float64")
-
-
-class AllTypes(gymnasium.Env[Any, Any]):
-    """Observations of every type that the engine has, with a text between them."""
-
-    action_space = spaces.Discrete(3)
-
-    def __init__(self) -> None:
-        numbers = {name: spaces.Box(0, 1 if name == "bool" else 100, (2,), np.dtype(name).type) for name in DTYPES}
-        self.observation_space = spaces.Dict(
-            {**numbers, "pair": spaces.Tuple([spaces.Discrete(9), spaces.MultiBinary(3)]), "word": spaces.Text(9)}
-        )
-        self.count = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.count = 0
-        return self.observe(), {"seen": self.count}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.count += 1
-        return self.observe(), float(action), self.count == 4, False, {"seen": self.count, "place": np.full(2, 0.5)}
-
-    def observe(self) -> dict[str, Any]:
-        numbers = {name: np.full(2, self.count % 2 if name == "bool" else self.count, name) for name in DTYPES}
-        return {**numbers, "pair": (self.count, np.full(3, self.count % 2, np.int8)), "word": "x" * self.count}
+from support.envs import ProbeTwin
+from support.envs.many_spaces import AllTypes
 
 
 def make_kind(kind: str, view: str = "gymnasium", **arguments: Any) -> Any:

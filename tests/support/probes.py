@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from dataclasses import dataclass
 from typing import Any, Self
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 import stepmill
-from stepmill.errors import ConcurrentUseError
+from support.envs import ProbeTwin
 
 VIEWS = ("gymnasium", "gym", "dm")
 KINDS = ("native", "python")
+ELSEWHERE = ("native-process", "python-process")  # the same, in two worker processes
 MODES = ("next_step", "same_step", "disabled")
 
 
@@ -26,75 +23,23 @@ import os, signal, sys, threading
 import numpy as np
 import stepmill
 from stepmill import errors
+from support.envs import *
 from support.probes import *
+from support.processes import *
+from support.waiting import *
 """
 
 
-class ProbeTwin(gymnasium.Env[np.ndarray, np.ndarray]):
-    """``cpp/envs/debug/probe.h`` in Python: it counts, throws or calls back as a test asks."""
-
-    def __init__(
-        self,
-        length: int = 10,
-        fail_in: str = "",
-        fail_at: int = 1,
-        fail_count: int = 1,
-        obs_size: int = 2,
-        info: bool = False,
-        on_step: Any = None,
-    ) -> None:
-        self.observation_space = spaces.Box(-np.inf, np.inf, (obs_size,), np.float64)
-        self.action_space = spaces.Box(-1, 1, (), np.float32)
-        self.closed = False
-        self._length = length
-        self._fail_in = fail_in
-        self._failing = range(fail_at, fail_at + fail_count)
-        self._calls = 0
-        self._tells = info
-        self._on_step = on_step
-        self._draw = 0.0
-        self._steps = 0
-        self._may_fail("constructor")
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self._may_fail("reset")
-        self._draw = self.np_random.random()
-        self._steps = 0
-        return self._observe(), self._info()
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self._may_fail("step")
-        if self._on_step is not None:
-            self._on_step()
-        self._steps += 1
-        return self._observe(), float(action), self._steps >= self._length, False, self._info()
-
-    def close(self) -> None:
-        self.closed = True
-
-    def _observe(self) -> np.ndarray:
-        self._may_fail("observe")
-        observation = np.full(self.observation_space.shape, self._steps, np.float64)
-        observation[0] = self._draw
-        return observation
-
-    def _info(self) -> dict[str, Any]:
-        if not self._tells:
-            return {}
-        own = {"steps": self._steps} if self._steps else {"draw": self._draw}
-        return {**own, "both": np.array([self._draw, self._steps], np.float32)}
-
-    def _may_fail(self, where: str) -> None:
-        if self._fail_in != where:
-            return
-        self._calls += 1
-        if self._calls in self._failing:
-            raise RuntimeError(f"the probe was asked to fail in {where}")
+def zeros(count: int) -> np.ndarray:
+    """The first of discrete actions, for each of the envs."""
+    return np.zeros(count, np.int64)
 
 
 def make_probe(kind: str, view: str = "gymnasium", **arguments: Any) -> Any:
     """A pool of Probe-v0 or of its twin; ``num_threads`` is left out for the twin, which has none."""
+    if kind in ELSEWHERE:
+        task = "Probe-v0" if kind == "native-process" else ProbeTwin
+        return stepmill.make(task, view, **{"backend": "process", "num_workers": 2, **arguments})
     if kind == "native":
         return stepmill.make("Probe-v0", view, **arguments)
     arguments.pop("num_threads", None)
@@ -156,27 +101,6 @@ def leaves(value: Any) -> list[np.ndarray]:
     return []
 
 
-def assert_equal(left: Any, right: Any) -> None:
-    """Two results hold the same arrays, bit for bit, in the same places."""
-    assert type(left) is type(right), (left, right)
-    if isinstance(left, dict):
-        assert left.keys() == right.keys()
-        for key in left:
-            assert_equal(left[key], right[key])
-    elif isinstance(left, tuple):
-        assert len(left) == len(right)
-        for one, other in zip(left, right, strict=True):
-            assert_equal(one, other)
-    elif isinstance(left, np.ndarray):
-        assert (left.dtype, left.shape) == (right.dtype, right.shape)
-        if left.dtype == object:
-            assert_equal(tuple(left), tuple(right))
-            return
-        np.testing.assert_array_equal(left, right)
-    else:
-        assert left == right
-
-
 # ---- steps that wait -----------------------------------------------------------------------------
 
 
@@ -229,42 +153,25 @@ class GatedPool:
         os.close(self._read)
 
 
-def wait_until_inside(pool: Any) -> None:
-    """Returns when another thread is inside the pool."""
-    while True:
-        try:
-            pool.stats()
-        except ConcurrentUseError:
-            return
-        os.sched_yield()
-
-
-def in_thread(function: Any) -> threading.Thread:
-    thread = threading.Thread(target=function, daemon=True)
-    thread.start()
-    return thread
-
-
 # ---- what a process holds ------------------------------------------------------------------------
 
 
-def threads() -> set[str]:
-    """The ids of this process's threads."""
-    return set(os.listdir("/proc/self/task"))
-
-
-def new_threads(before: set[str]) -> int:
-    """How many threads were started since. The kernel lists an ended one for a moment after it was joined."""
-    end = time.monotonic() + 60
-    while (since := threads() - before) and time.monotonic() < end:
-        os.sched_yield()
-    return len(since)
-
-
-def descriptor_count() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def assert_same(got: Any, expected: Any, where: str = "") -> None:
+    """Equal in structure, type and every bit: 0.0 is not -0.0 here, and NaN is NaN."""
+    assert type(got) is type(expected), f"{where}: expected {expected!r}, got {got!r}"
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys(), f"{where}: expected the keys {[*expected]}, got {[*got]}"
+        for key in expected:
+            assert_same(got[key], expected[key], f"{where}[{key!r}]")
+    elif isinstance(expected, list | tuple):
+        assert len(got) == len(expected), f"{where}: expected {len(expected)} items, got {len(got)}"
+        for i, (one, other) in enumerate(zip(got, expected, strict=True)):
+            assert_same(one, other, f"{where}[{i}]")
+    elif isinstance(expected, np.ndarray | np.generic):
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape), where
+        if expected.dtype == object:
+            assert_same(got.tolist(), expected.tolist(), where)
+        else:
+            assert got.tobytes() == expected.tobytes(), f"{where}: expected {expected!r}, got {got!r}"
+    else:
+        assert got == expected or (got != got and expected != expected), f"{where}: expected {expected!r}, got {got!r}"

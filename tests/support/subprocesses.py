@@ -19,8 +19,6 @@ from pathlib import Path
 
 import stepmill
 
-__all__ = ["Finished", "run", "run_well", "start"]
-
 DEADLINE = 300.0  # seconds; for a machine under load, not for the code
 
 

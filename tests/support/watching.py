@@ -9,37 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
-import numpy as np
-
 from stepmill.tools.watching.watch import Watch
-
-
-class Painted(gymnasium.Env[Any, Any]):
-    """Rewards count the steps of an episode of five. Its picture is grey, as bright as its step."""
-
-    metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 30}  # noqa: RUF012  # as Gymnasium wants it
-    observation_space = gymnasium.spaces.Box(0, 100, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, render_mode: str | None = None, length: int = 5, told: str = "plain") -> None:
-        self.render_mode, self.length, self.told = render_mode, length, told
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self._obs(), {"note": self.told}
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return self._obs(), float(self.steps), self.steps == self.length, False, {"note": self.told}
-
-    def render(self) -> Any:
-        return f"step {self.steps}" if self.render_mode == "ansi" else np.full((40, 60, 3), 10 * self.steps, np.uint8)
-
-    def _obs(self) -> np.ndarray:
-        return np.full(2, self.steps, np.float32)
 
 
 class Answer(NamedTuple):

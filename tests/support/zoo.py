@@ -17,8 +17,6 @@ import stepmill
 from stepmill.registry.listing import EnvList
 from stepmill.registry.records import families
 
-__all__ = ["CASES", "STEPS", "Case", "fingerprint", "ids_of", "least", "open_pool", "play", "where"]
-
 ROOT = Path(__file__).parent.parent.parent
 STEPS = 200
 

@@ -13,8 +13,8 @@ import pytest
 
 from stepmill.system.uninterrupted import LastingThread, uninterrupted
 from support.injection import Alarm, Alarms, at_every_point
-from support.process_envs import eventually
 from support.subprocesses import run_well
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -126,7 +126,7 @@ def test_work_that_comes_while_it_is_busy_has_another_thread() -> None:
 def test_in_a_forked_child_it_starts_anew() -> None:
     code = """
 from stepmill.system.uninterrupted import LastingThread, uninterrupted
-from support.forks import child, exit_code
+from support.processes import child, exit_code
 
 thread = LastingThread()
 uninterrupted(lambda _: None, thread)

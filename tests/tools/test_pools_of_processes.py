@@ -13,9 +13,11 @@ import pytest
 import stepmill
 from stepmill.tools.processes import ProcessSnapshot, look_at, report
 from support.envs import CountingEnv
+from support.envs.faulty import FaultyEnv, act
 from support.envs.managed import launched
-from support.probes import GatedPool, in_thread
-from support.process_envs import FaultyEnv, Gate, act, ends, eventually, signal_to, worker_pids
+from support.probes import GatedPool
+from support.processes import signal_to, worker_pids
+from support.waiting import Gate, ends, eventually, in_thread
 
 
 def seen(since: ProcessSnapshot | None = None, number: int | None = None) -> Any:

@@ -10,10 +10,7 @@ import pytest
 from dm_env import StepType, specs
 
 from support.envs import DiscountEnv
-
-
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int64)
+from support.probes import zeros
 
 
 def probe_actions(*values: float) -> np.ndarray:

@@ -27,7 +27,7 @@ from stepmill.wrappers import (
     wrap_atari,
     wrapper_names,
 )
-from support.wrapper_envs import RGB, SCENE, ChanceEnv
+from support.envs.scripted import RGB, SCENE, ChanceEnv
 
 gymnasium.register_envs(ale_py)
 

@@ -23,7 +23,7 @@ from stepmill.wrappers import (
     StaticObsNorm,
     WarpFrame,
 )
-from support.wrapper_envs import Showing
+from support.envs.scripted import Showing
 
 Wrapper = Callable[..., gymnasium.Env[Any, Any]]
 

@@ -14,7 +14,7 @@ from gymnasium.wrappers import FrameStackObservation, MaxAndSkipObservation, Tra
 
 from stepmill.errors import ConfigError, EnvError, SpaceError
 from stepmill.wrappers import ClipRewardEnv, EpisodicLifeEnv, FireResetEnv, FrameStack, MaxAndSkipEnv, NoopResetEnv
-from support.wrapper_envs import FLOATS, GREY, MEANINGS, PAIR, RGB, SCENE, VECTOR, ChanceEnv, Moment, ScriptEnv
+from support.envs.scripted import FLOATS, GREY, MEANINGS, PAIR, RGB, SCENE, VECTOR, ChanceEnv, Moment, ScriptEnv
 
 RESET = ("reset", None, None)
 IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)

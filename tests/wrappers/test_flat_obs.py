@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stepmill.envs.env_info import element_info_of
 from stepmill.errors import SpaceError
 from stepmill.wrappers.observations import FlatObs
-from support.wrapper_probe import NESTED, VECTOR, ScriptedEnv
+from support.envs.scripted import NESTED, POINT, CyclingEnv
 
 FLOAT_IMAGE = spaces.Box(0, 1, (1, 2, 2), np.float32)
 
@@ -24,7 +24,7 @@ def test_a_nested_observation_becomes_one_vector() -> None:
         "gear": np.int64(1),
         "rest": (np.array([1, 0], np.int8), np.float64(0.5)),
     }
-    env = FlatObs(ScriptedEnv([observation], observation_space=NESTED))
+    env = FlatObs(CyclingEnv([observation], observation_space=NESTED))
     flat, _ = env.reset()
     assert flat.tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 1, 1, 0, 0.5]
     assert flat.dtype == np.float32
@@ -47,7 +47,7 @@ def test_a_nested_observation_becomes_one_vector() -> None:
     ],
 )
 def test_each_kind_of_space_has_its_form(space: spaces.Space[Any], value: Any, expected: list[float]) -> None:
-    env = FlatObs(ScriptedEnv([value], observation_space=space))
+    env = FlatObs(CyclingEnv([value], observation_space=space))
     flat, _ = env.reset()
     assert flat.tolist() == expected
     assert flat in env.observation_space
@@ -55,7 +55,7 @@ def test_each_kind_of_space_has_its_form(space: spaces.Space[Any], value: Any, e
 
 def test_a_multi_discrete_needs_the_size_that_its_shape_does_not_tell() -> None:
     space = spaces.Dict({"dice": spaces.MultiDiscrete([2, 3], start=[0, 1])})
-    script = ScriptedEnv([{"dice": np.array([1, 1])}], observation_space=space)
+    script = CyclingEnv([{"dice": np.array([1, 1])}], observation_space=space)
     with pytest.raises(
         SpaceError, match="FlatObs: expected size=5, which does not follow from the shape of a MultiDiscrete, got no"
     ):
@@ -74,11 +74,11 @@ def test_the_parts_of_a_dict_come_in_the_order_of_its_keys() -> None:
         (spaces.Dict({"b": one, "a": one}), [2, 1]),
         (spaces.Dict([("b", one), ("a", one)]), [1, 2]),
     ]:
-        assert FlatObs(ScriptedEnv([observation], observation_space=space)).reset()[0].tolist() == expected
+        assert FlatObs(CyclingEnv([observation], observation_space=space)).reset()[0].tolist() == expected
 
 
 def test_a_flat_observation_stays_as_it_was() -> None:
-    env = FlatObs(ScriptedEnv([(1, 2), (3, 4)]))
+    env = FlatObs(CyclingEnv([(1, 2), (3, 4)]))
     first, _ = env.reset()
     env.step(0)
     assert first.tolist() == [1, 2]
@@ -110,7 +110,7 @@ def test_flat_observations_equal_gymnasiums_and_have_the_new_shape(space: spaces
     space.seed(seed)
     observation = space.sample()
     size = spaces.utils.flatdim(space) if "MultiDiscrete" in str(space) else None
-    env = FlatObs(ScriptedEnv([observation], observation_space=space), size=size)
+    env = FlatObs(CyclingEnv([observation], observation_space=space), size=size)
     flat, _ = env.reset()
     np.testing.assert_array_equal(flat, spaces.utils.flatten(space, observation).astype(np.float32))
     assert flat in env.observation_space
@@ -121,15 +121,15 @@ def test_flat_observations_equal_gymnasiums_and_have_the_new_shape(space: spaces
     ("space", "message"),
     [
         (spaces.Text(5), r"observation, got Text\("),
-        (spaces.Dict({"a": spaces.Tuple([VECTOR, spaces.Sequence(VECTOR)])}), r"at \['a'\]\[1\], got Sequence"),
-        (spaces.Graph(VECTOR, None), "observation, got Graph"),
+        (spaces.Dict({"a": spaces.Tuple([POINT, spaces.Sequence(POINT)])}), r"at \['a'\]\[1\], got Sequence"),
+        (spaces.Graph(POINT, None), "observation, got Graph"),
         (spaces.Dict({}), r"observation, got Dict\(\)"),
-        (spaces.Tuple([VECTOR, spaces.Tuple([])]), r"at \[1\], got Tuple\(\)"),
+        (spaces.Tuple([POINT, spaces.Tuple([])]), r"at \[1\], got Tuple\(\)"),
     ],
 )
 def test_observations_without_a_fixed_form_are_refused(space: spaces.Space[Any], message: str) -> None:
     with pytest.raises(SpaceError, match=f"FlatObs: expected a Box, Discrete,.*{message}"):
-        FlatObs(ScriptedEnv(observation_space=space))
+        FlatObs(CyclingEnv(observation_space=space))
 
 
 def test_a_shape_that_is_none_is_refused() -> None:

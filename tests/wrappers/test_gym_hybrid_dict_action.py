@@ -10,13 +10,13 @@ from gymnasium import spaces
 
 from stepmill.errors import ActionError, SpaceError
 from stepmill.wrappers.action_wrappers import GymHybridDictAction
-from support.wrapper_probe import VECTOR, ScriptedEnv
+from support.envs.scripted import POINT, CyclingEnv
 
 MOVING = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32), spaces.Box(-1, 1, (1,), np.float32)])
 
 
 def test_a_hybrid_action_is_a_dict_outside_and_a_tuple_inside() -> None:
-    script = ScriptedEnv(action_space=MOVING)
+    script = CyclingEnv(action_space=MOVING)
     env = GymHybridDictAction(script)
     assert env.action_space == spaces.Dict(
         {
@@ -34,7 +34,7 @@ def test_a_hybrid_action_is_a_dict_outside_and_a_tuple_inside() -> None:
 @pytest.mark.parametrize("kind", [2, np.int64(2), np.array(2), np.array([2]), np.uint8(2), 2.0])
 @pytest.mark.parametrize("args", [[0.5, 0.5], (0.5, 0.5), np.full(2, 0.5), np.full(2, 0.5, np.float32)])
 def test_actions_may_be_arrays_lists_and_numbers(kind: Any, args: Any) -> None:
-    script = ScriptedEnv(action_space=MOVING)
+    script = CyclingEnv(action_space=MOVING)
     env = GymHybridDictAction(script)
     env.reset()
     env.step({"action_type": kind, "action_args": args})
@@ -46,7 +46,7 @@ def test_boxes_of_any_shape_and_type_lie_one_after_another() -> None:
     space = spaces.Tuple(
         [spaces.Discrete(2, start=1), spaces.Box(-9, 9, (2, 2), np.float32), spaces.Box(-9, 9, (), np.float64)]
     )
-    script = ScriptedEnv(action_space=space)
+    script = CyclingEnv(action_space=space)
     env = GymHybridDictAction(script)
     env.reset()
     env.step({"action_type": 2, "action_args": [1, 2, 3, 4, 5]})
@@ -58,7 +58,7 @@ def test_boxes_of_any_shape_and_type_lie_one_after_another() -> None:
 
 def test_one_box_stays_as_it_is() -> None:
     space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
-    script = ScriptedEnv(action_space=space)
+    script = CyclingEnv(action_space=space)
     env = GymHybridDictAction(script)
     assert env.action_space["action_args"] == space[1]
     env.reset()
@@ -67,7 +67,7 @@ def test_one_box_stays_as_it_is() -> None:
 
 
 def test_parameters_outside_of_their_bounds_are_passed_on() -> None:
-    script = ScriptedEnv(action_space=MOVING)
+    script = CyclingEnv(action_space=MOVING)
     env = GymHybridDictAction(script)
     env.reset()
     env.step({"action_type": 0, "action_args": [7, -7]})
@@ -75,7 +75,7 @@ def test_parameters_outside_of_their_bounds_are_passed_on() -> None:
 
 
 def test_what_the_env_is_given_is_its_own() -> None:
-    script = ScriptedEnv(action_space=MOVING)
+    script = CyclingEnv(action_space=MOVING)
     env = GymHybridDictAction(script)
     env.reset()
     args = np.array([0.25, 0.5], np.float32)
@@ -101,7 +101,7 @@ def test_what_the_env_is_given_is_its_own() -> None:
     ],
 )
 def test_actions_that_cannot_be_are_refused(action: Any, message: str) -> None:
-    script = ScriptedEnv(action_space=MOVING)
+    script = CyclingEnv(action_space=MOVING)
     env = GymHybridDictAction(script)
     env.reset()
     with pytest.raises(ActionError, match=f"GymHybridDictAction: expected {message}"):
@@ -114,10 +114,10 @@ def test_actions_that_cannot_be_are_refused(action: Any, message: str) -> None:
     [
         spaces.Discrete(3),
         spaces.Tuple([spaces.Discrete(3)]),
-        spaces.Tuple([VECTOR, spaces.Discrete(3)]),
-        spaces.Tuple([spaces.Discrete(3), VECTOR, spaces.Discrete(2)]),
+        spaces.Tuple([POINT, spaces.Discrete(3)]),
+        spaces.Tuple([spaces.Discrete(3), POINT, spaces.Discrete(2)]),
         spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 5, (1,), np.int64)]),
-        spaces.Dict({"action_type": spaces.Discrete(3), "action_args": VECTOR}),
+        spaces.Dict({"action_type": spaces.Discrete(3), "action_args": POINT}),
         spaces.Tuple([]),
     ],
     ids=str,
@@ -125,7 +125,7 @@ def test_actions_that_cannot_be_are_refused(action: Any, message: str) -> None:
 def test_other_actions_are_refused(space: spaces.Space[Any]) -> None:
     expected = "GymHybridDictAction: expected a Tuple of one Discrete and then Boxes of floats as action, got"
     with pytest.raises(SpaceError, match=f"{expected} {type(space).__name__}"):
-        GymHybridDictAction(ScriptedEnv(action_space=space))
+        GymHybridDictAction(CyclingEnv(action_space=space))
 
 
 @pytest.mark.parametrize("shape", [(3,), ((3,),), {"a": (1,)}, ()])

@@ -13,7 +13,7 @@ from gymnasium.wrappers import GrayscaleObservation, ReshapeObservation, ResizeO
 
 from stepmill.errors import ConfigError, MissingPackageError, SpaceError
 from stepmill.wrappers import FrameStack, ObsTransposeWrapper, RamWrapper, ScaledFloatFrame, WarpFrame
-from support.wrapper_envs import DOUBLES, FLOATS, GREY, RAM, RGB, SCENE, VECTOR, ChanceEnv, Showing
+from support.envs.scripted import DOUBLES, FLOATS, GREY, RAM, RGB, SCENE, VECTOR, ChanceEnv, Showing
 
 
 def first(env: gymnasium.Env[Any, Any]) -> Any:

@@ -12,13 +12,13 @@ from gymnasium import spaces
 from stepmill.errors import ActionError, SpaceError
 from stepmill.wrappers.action_wrappers import GymHybridDictAction
 from stepmill.wrappers.observations import ObsPlusPrevActRew
-from support.wrapper_probe import VECTOR, ScriptedEnv
+from support.envs.scripted import POINT, CyclingEnv
 
 MOVING = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32), spaces.Box(-1, 1, (1,), np.float32)])
 
 
 def test_the_last_action_and_reward_are_part_of_the_observation() -> None:
-    env = ObsPlusPrevActRew(ScriptedEnv([(0, 1), (2, 3), (4, 5)], rewards=[0.5, -2], length=2))
+    env = ObsPlusPrevActRew(CyclingEnv([(0, 1), (2, 3), (4, 5)], rewards=[0.5, -2], length=2))
     first, _ = env.reset()
     assert (first["prev_action"], first["prev_reward_extrinsic"].tolist()) == (0, [0])
     seen = [env.step(action) for action in (2, 1)]
@@ -43,7 +43,7 @@ def test_the_last_action_and_reward_are_part_of_the_observation() -> None:
     ],
 )
 def test_at_a_reset_the_action_is_the_one_nearest_to_zero(space: spaces.Space[Any], expected: Any) -> None:
-    env = ObsPlusPrevActRew(ScriptedEnv(action_space=space))
+    env = ObsPlusPrevActRew(CyclingEnv(action_space=space))
     first, _ = env.reset()
     assert np.asarray(first["prev_action"]).tolist() == expected
     assert first in env.observation_space
@@ -58,11 +58,11 @@ def test_at_a_reset_the_action_is_the_one_nearest_to_zero(space: spaces.Space[An
         (spaces.MultiDiscrete([2, 2]), [1, 0]),
         (spaces.MultiBinary(2), [1, 0]),
         (MOVING, (1, np.array([0.5]), [0.25])),
-        (spaces.Dict({"kind": spaces.Discrete(2), "force": VECTOR}), {"kind": 1, "force": [1, 2]}),
+        (spaces.Dict({"kind": spaces.Discrete(2), "force": POINT}), {"kind": 1, "force": [1, 2]}),
     ],
 )
 def test_the_action_is_shown_in_the_type_of_its_space(space: spaces.Space[Any], action: Any) -> None:
-    env = ObsPlusPrevActRew(ScriptedEnv(action_space=space))
+    env = ObsPlusPrevActRew(CyclingEnv(action_space=space))
     env.reset()
     observation = env.step(action)[0]
     assert observation in env.observation_space
@@ -81,7 +81,7 @@ def test_the_action_is_shown_in_the_type_of_its_space(space: spaces.Space[Any], 
     ],
 )
 def test_an_action_that_is_none_of_its_space_s_is_refused(space: spaces.Space[Any], action: Any) -> None:
-    script = ScriptedEnv(action_space=space)
+    script = CyclingEnv(action_space=space)
     env = ObsPlusPrevActRew(script)
     env.reset()
     with pytest.raises(
@@ -100,7 +100,7 @@ def flat_action(space: spaces.Space[Any], action: Any) -> np.ndarray:
 
 
 def test_the_action_shown_is_a_copy() -> None:
-    env = ObsPlusPrevActRew(ScriptedEnv(action_space=spaces.Box(-1, 1, (2,), np.float32)))
+    env = ObsPlusPrevActRew(CyclingEnv(action_space=spaces.Box(-1, 1, (2,), np.float32)))
     first, _ = env.reset()
     action = np.array([0.5, -0.5], np.float32)
     observation = env.step(action)[0]
@@ -112,19 +112,19 @@ def test_the_action_shown_is_a_copy() -> None:
 
 
 def test_an_action_that_the_env_changes_is_shown_as_it_was_sent() -> None:
-    class Meddler(ScriptedEnv):
+    class Meddler(CyclingEnv):
         def step(self, action: Any) -> Any:
             action[:] = 0
             return super().step(action)
 
-    env = ObsPlusPrevActRew(Meddler(action_space=VECTOR))
+    env = ObsPlusPrevActRew(Meddler(action_space=POINT))
     env.reset()
     assert env.step(np.ones(2, np.float32))[0]["prev_action"].tolist() == [1, 1]
 
 
 def test_to_sample_what_is_shown_leaves_the_env_s_spaces_alone() -> None:
     space = spaces.Tuple([spaces.Discrete(10**6), spaces.Box(0, 1, (1,), np.float32)])
-    env = ObsPlusPrevActRew(GymHybridDictAction(ScriptedEnv(action_space=space)))
+    env = ObsPlusPrevActRew(GymHybridDictAction(CyclingEnv(action_space=space)))
     space.seed(3)
     expected = copy.deepcopy(space).sample()
     for shown in (env.observation_space, env.action_space):
@@ -139,4 +139,4 @@ class Colours(spaces.Space[str]):
 
 def test_an_action_space_without_a_zero_is_refused() -> None:
     with pytest.raises(SpaceError, match=r"ObsPlusPrevActRew: expected an action space of Gymnasium's, got .*Colours"):
-        ObsPlusPrevActRew(ScriptedEnv(action_space=Colours()))
+        ObsPlusPrevActRew(CyclingEnv(action_space=Colours()))

@@ -20,7 +20,7 @@ import stepmill.wrappers as wrappers_package
 from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, SpaceError
 from stepmill.wrappers import WRAPPERS, FrameStack, WarpFrame, find_wrapper, update_shape, wrap, wrapper_names
-from support.wrapper_envs import CASES, FLOATS, GREY, HYBRID, MIXED, PAIR, RAM, RGB, SCENE, VECTOR, Case, ChanceEnv
+from support.envs.scripted import CASES, FLOATS, GREY, HYBRID, MIXED, PAIR, RAM, RGB, SCENE, VECTOR, Case, ChanceEnv
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
@@ -55,7 +55,12 @@ def check_what_comes_out(env: gymnasium.Env[Any, Any], expected: tuple[Any, Any,
 def record(env: gymnasium.Env[Any, Any], steps: int = 15) -> list[Any]:
     """All that an env says, from a seed on."""
     env.action_space.seed(3)
-    said: list[Any] = [copy.deepcopy(env.reset(seed=11))]
+    return [copy.deepcopy(env.reset(seed=11)), *go_on(env, steps)]
+
+
+def go_on(env: gymnasium.Env[Any, Any], steps: int) -> list[Any]:
+    """All that an env says from where it is."""
+    said: list[Any] = []
     for _ in range(steps):
         said.append(copy.deepcopy(env.step(env.action_space.sample())))
         if said[-1][2] or said[-1][3]:
@@ -356,7 +361,15 @@ def test_a_wrapped_env_can_be_pickled_and_goes_on_where_it_was(case: Case) -> No
     copied = pickle.loads(pickle.dumps(env))
     assert copied.observation_space == env.observation_space
     assert copied.action_space == env.action_space
-    assert data_equivalence(record(copied), record(env))
+    assert data_equivalence(go_on(copied, 15), go_on(env, 15))
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_seeds_and_options_reach_the_env(name: str) -> None:
+    case = next(one for one in CASES if one.wrapper == name)
+    env = WRAPPERS[name](case.env(), **case.kwargs)
+    env.reset(seed=5, options={"level": 2})
+    assert env.unwrapped.resets[0] == (5, {"level": 2})
 
 
 @every_case

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import stepmill
-from support.process_envs import FaultyEnv, Gate
+from support.envs.faulty import FaultyEnv
+from support.waiting import Gate
 
 MOST_ENVS = 4  # in one pool, on two workers: 0 and 1, 2 and 3
 

@@ -13,9 +13,13 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, WorkerDiedError
-from support.backend_envs import AnsweringEnv, WildEnv, assert_same, play
-from support.envs import Plain
-from support.process_envs import FaultyEnv, Gate, kill_worker
+from support.backends import play
+from support.envs import AnsweringEnv, Plain
+from support.envs.faulty import FaultyEnv
+from support.envs.many_spaces import WildEnv
+from support.probes import assert_same
+from support.processes import kill_worker
+from support.waiting import Gate
 
 pytestmark = [pytest.mark.zoo, pytest.mark.usefixtures("deadline")]
 

@@ -9,19 +9,9 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.interrupts import struck_inside
-from support.probes import in_thread, wait_until_inside
-from support.process_envs import (
-    FaultyEnv,
-    Gate,
-    Row,
-    act,
-    collect,
-    ends,
-    kill_worker,
-    send,
-    worker_pids,
-)
+from support.envs.faulty import FaultyEnv, abnormal, act, collect, elapsed, send
+from support.processes import kill_worker, worker_pids
+from support.waiting import Gate, ends, in_thread, struck_inside, wait_until_inside
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -29,14 +19,6 @@ pytestmark = pytest.mark.usefixtures("deadline", "server")
 # Seconds: long enough for every healthy step on a busy machine, short enough to wait for.
 SHORT = 0.4
 N = 4  # envs on two workers: 0 and 1, 2 and 3
-
-
-def elapsed(rows: dict[int, Row]) -> list[int]:
-    return [row.elapsed for _, row in sorted(rows.items())]
-
-
-def abnormal(rows: dict[int, Row]) -> list[int]:
-    return [env_id for env_id, row in sorted(rows.items()) if row.abnormal]
 
 
 # Each way to reach into an env: the place where its mishap strikes, and the call.
@@ -62,18 +44,6 @@ def test_calls_reach_the_envs_that_were_asked_for(make: Any) -> None:
     assert [int(frame.max()) for frame in pool.render([2, 1])] == [2, 1]
     assert len(set(pool.call("process"))) == 2
     assert os.getpid() not in pool.call("process")
-
-
-def test_an_env_that_is_asked_twice_answers_twice(make: Any) -> None:
-    class Counting(FaultyEnv):
-        asked = 0
-
-        def count(self) -> int:
-            self.asked += 1
-            return self.asked
-
-    with stepmill.make(Counting, num_envs=2, backend="process") as pool:
-        assert pool.call("count", env_ids=[0, 0, 1]) == (1, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +83,6 @@ def test_sys_exit_in_a_call_ends_no_process(make: Any) -> None:
         pool.call("visit")
     assert isinstance(caught.value, EnvError | SystemExit)
     assert pool.call("process", env_ids=[0, 2]) == tuple(pids)
-
-
-def test_a_missing_attribute_is_an_attribute_error(make: Any) -> None:
-    pool = make({})
-    for reach in (lambda: pool.get_attr("no_such_thing"), lambda: pool.call("no_such_thing")):
-        with pytest.raises(AttributeError, match="no_such_thing"):
-            reach()
 
 
 @REACHED

@@ -16,22 +16,10 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.process_envs import (
-    DEATHS,
-    FaultyEnv,
-    Gate,
-    SpawningEnv,
-    act,
-    belongings,
-    descendants,
-    ends,
-    eventually,
-    left_since,
-    send,
-    signal_to,
-    worker_pids,
-)
+from support.envs.faulty import DEATHS, FaultyEnv, SpawningEnv, act, send
+from support.processes import belongings, descendants, left_since, signal_to, worker_pids
 from support.subprocesses import run, run_well, start
+from support.waiting import Gate, ends, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -40,7 +28,9 @@ import gc, json, os, signal, sys
 from pathlib import Path
 import stepmill
 from stepmill import errors
-from support.process_envs import *
+from support.envs.faulty import *
+from support.processes import *
+from support.waiting import *
 """
 
 
@@ -444,7 +434,7 @@ def test_a_crash_shows_where_it_happened(capfd: Any, mishap: str, says: str) -> 
         act(pool)
     err = capfd.readouterr().err
     assert f"stepmill: env 2 crashed in worker 1 (pid {pid}):\nFatal Python error: {says}" in err
-    assert "process_envs.py" in err
+    assert "faulty.py" in err
 
 
 def test_a_crash_in_a_constructor_shows_the_env_too(capfd: Any) -> None:

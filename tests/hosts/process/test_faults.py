@@ -11,25 +11,11 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.probes import MODES, ProbeTwin
-from support.process_envs import (
-    DEATHS,
-    RAISED,
-    FaultyEnv,
-    Gate,
-    Row,
-    act,
-    belongings,
-    collect,
-    descendants,
-    ends,
-    eventually,
-    kill_worker,
-    left_since,
-    outcome,
-    send,
-    worker_pids,
-)
+from support.envs import ProbeTwin
+from support.envs.faulty import DEATHS, RAISED, FaultyEnv, Row, act, collect, outcome, send
+from support.probes import MODES
+from support.processes import belongings, descendants, kill_worker, left_since, worker_pids
+from support.waiting import Gate, ends, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -15,10 +15,8 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import errors
-from support.envs import Plain, SpaceEnv
-from support.probes import ProbeTwin, assert_equal
-from support.process_envs import (
-    FaultyEnv,
+from support.envs import Plain, ProbeTwin
+from support.envs.faulty import (
     outcome,
 )
 
@@ -139,18 +137,6 @@ def test_infos_that_grow_find_room() -> None:
 # ---- what else a worker may say ------------------------------------------------------------------
 
 
-def test_infos_are_those_of_the_inline_pool() -> None:
-    space = spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Text(5)})
-    made = {"num_envs": 3, "observation_space": space, "action_space": spaces.Discrete(2), "autoreset": "same_step"}
-    with (
-        stepmill.make(SpaceEnv, **made, num_workers=2, backend="process") as pool,
-        stepmill.make(SpaceEnv, **made, backend="inline") as inline,
-    ):
-        assert_equal(pool.reset(), inline.reset())
-        for _ in range(9):
-            assert_equal(pool.step([0, 1, 0]), inline.step([0, 1, 0]))
-
-
 class TellingEnv(ProbeTwin):
     """Its info is what a function gives, which is called where the env is."""
 
@@ -200,18 +186,3 @@ def test_a_warning_that_is_an_error_costs_no_worker() -> None:
         outcome(lambda: pool.step([0.0]))
         assert pool.stats()["restarts"] == 0
         assert pool.stats()["workers"][0]["alive"]
-
-
-def test_an_observation_that_does_not_fit_is_told_as_inline() -> None:
-    class Odd(FaultyEnv):
-        def _observe(self) -> Any:
-            return np.zeros(3) if self._steps == 1 and self.env_id == 1 else super()._observe()
-
-    texts = []
-    for backend in ("process", "inline"):
-        with stepmill.make(Odd, num_envs=2, backend=backend) as pool:
-            pool.reset()
-            with pytest.raises(errors.ObservationError, match="env 1") as caught:
-                pool.step([0.0, 0.0])
-            texts.append(str(caught.value))
-    assert texts[0] == texts[1]

@@ -33,11 +33,15 @@ from stepmill.errors import (
 from stepmill.hosts.shares import Share, share_out
 from stepmill.sources.source import EnvBlueprint, PythonSource
 from stepmill.system.interpreters import build_mark
-from support.backend_envs import AnsweringEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
-from support.envs import CountingEnv, Plain
+from support.backends import play
+from support.envs import AnsweringEnv, CountingEnv, Plain
+from support.envs.faulty import FaultyEnv
+from support.envs.many_spaces import Colour, Pair, WildEnv, WishingEnv
 from support.islands import ONLY_THERE, make_environment, make_program
-from support.process_envs import FaultyEnv, Gate, belongings, ends, eventually, kill_worker, left_since, worker_pids
+from support.probes import assert_same
+from support.processes import belongings, kill_worker, left_since, worker_pids
 from support.subprocesses import run_well, start
+from support.waiting import Gate, ends, eventually
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -295,12 +299,12 @@ def test_values_come_back_plain(island: str) -> None:
 
 
 def test_a_space_of_no_kind_that_gymnasium_has_comes_back_as_one_that_contains_any_value(island: str) -> None:
-    spec = stepmill.make_spec(SayingEnv, python=island)
-    with stepmill.make(SayingEnv, num_envs=2, python=island) as pool:
+    spec = stepmill.make_spec(WishingEnv, python=island)
+    with stepmill.make(WishingEnv, num_envs=2, python=island) as pool:
         assert pool.single_observation_space == spec.observation_space
         seen = [pool.reset()[0], pool.step([0, 0])[0]]
         assert all(pool.observation_space.contains(one) for one in seen)
-        assert [one["saying"] for one in seen] == [("cold", "cold"), ("hot", "hot")]
+        assert [one["wish"] for one in seen] == [("tea", "tea"), ("salt", "salt")]
 
 
 def test_arguments_and_results_keep_what_both_know(island: str) -> None:

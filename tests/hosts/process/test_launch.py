@@ -30,7 +30,8 @@ print("begun", flush=True)
 import gymnasium, os, sys
 import numpy as np
 import stepmill
-from support.backend_envs import assert_same, play
+from support.probes import assert_same
+from support.backends import play
 from support.envs import CountingEnv
 
 class Mine(CountingEnv):

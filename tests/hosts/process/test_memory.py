@@ -13,7 +13,7 @@ import stepmill
 from stepmill.errors import BrokenPoolError, StepmillError
 from support import scribble
 from support.envs import wild
-from support.process_envs import no_hang
+from support.waiting import no_hang
 
 MOMENTS = ("reset", "step", "render", "call")
 

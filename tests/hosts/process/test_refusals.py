@@ -32,8 +32,9 @@ from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.wire import Wire
 from stepmill.system.refusals import explained_refusals, refusal
 from support.envs import CountingEnv
-from support.process_envs import ends, eventually, parent_of, signal_to, worker_pids
+from support.processes import parent_of, signal_to, worker_pids
 from support.subprocesses import run
+from support.waiting import ends, eventually
 
 BACKENDS = ["inline", "process"]
 
@@ -44,7 +45,8 @@ import os, resource, sys
 import stepmill
 from support.envs import CountingEnv
 from stepmill.testing import end_servers
-from support.process_envs import descendants, eventually
+from support.processes import descendants
+from support.waiting import eventually
 
 def used():
     return len(os.listdir("/proc/self/fd"))
@@ -127,7 +129,8 @@ def test_a_worker_that_cannot_be_started_again_says_why_and_what_to_do() -> None
 import os, resource
 import stepmill
 from support.envs import CountingEnv
-from support.process_envs import ends, signal_to, worker_pids
+from support.waiting import ends
+from support.processes import signal_to, worker_pids
 
 pool = stepmill.make(CountingEnv, num_envs=1, backend="process")
 pool.reset()

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import stepmill
 from support.envs import Plain
-from support.process_envs import kill_worker
+from support.processes import kill_worker
 
 pytestmark = pytest.mark.usefixtures("server")
 

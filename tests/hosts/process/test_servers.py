@@ -15,20 +15,12 @@ import stepmill
 from stepmill.hosts.process.caller import servers
 from stepmill.hosts.process.caller.server_handle import ServerHandle
 from stepmill.testing import end_servers
+from support.envs import ProbeTwin
+from support.envs.faulty import Surroundings
 from support.islands import make_environment
-from support.probes import ProbeTwin
-from support.process_envs import (
-    Surroundings,
-    belongings,
-    descendants,
-    ends,
-    left_since,
-    parent_of,
-    server_of,
-    server_of_a_pool,
-    signal_to,
-)
+from support.processes import belongings, descendants, left_since, parent_of, server_of, server_of_a_pool, signal_to
 from support.subprocesses import run_well, start
+from support.waiting import ends
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -124,7 +116,8 @@ def test_workers_inherit_from_the_caller_as_it_is_now() -> None:
     out = run_well(
         """
         import os, resource, stepmill
-        from support.process_envs import Surroundings, server_of
+        from support.envs.faulty import Surroundings
+        from support.processes import server_of
 
         with stepmill.make(Surroundings, backend="process") as pool:
             before = server_of(pool)
@@ -209,7 +202,7 @@ def test_one_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -
 
 PROGRAM = """
 import os, sys
-from support.process_envs import server_of_a_pool
+from support.processes import server_of_a_pool
 print(server_of_a_pool(), flush=True)
 """
 
@@ -231,7 +224,7 @@ def test_a_forked_child_has_none() -> None:
     out = run_well(
         PROGRAM
         + """
-from support.process_envs import descendants
+from support.processes import descendants
 for _ in range(2):
     child = os.fork()
     if child == 0:
@@ -251,7 +244,7 @@ def test_the_garbage_collector_may_close_a_pool_while_the_program_ends_its_serve
 import gc
 import stepmill
 from stepmill.hosts.process.caller.server_handle import ServerHandle
-from support.probes import ProbeTwin
+from support.envs import ProbeTwin
 
 os.environ["OMP_NUM_THREADS"] = "3"  # so that the garbage has another server
 gc.disable()

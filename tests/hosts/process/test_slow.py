@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import stepmill
-from support.process_envs import Gate, act, collect, send
+from support.envs.faulty import act, collect, send
+from support.waiting import Gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -57,7 +58,7 @@ def test_a_step_is_named_with_its_stack(make: Any, said: Said, batch_size: int) 
         text,
     )
     assert "in wait_at_gate" in text
-    assert "process_envs.py" in text
+    assert "waiting.py" in text
     assert not rows[2].abnormal
 
 

@@ -12,24 +12,10 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.interrupts import struck_inside
-from support.process_envs import (
-    STUCK,
-    FaultyEnv,
-    Gate,
-    GateClock,
-    Row,
-    act,
-    belongings,
-    collect,
-    ends,
-    kill_worker,
-    left_since,
-    send,
-    signal_to,
-    worker_pids,
-)
+from support.envs.faulty import STUCK, FaultyEnv, abnormal, act, collect, elapsed, send
+from support.processes import belongings, kill_worker, left_since, signal_to, worker_pids
 from support.subprocesses import start
+from support.waiting import Gate, GateClock, ends, struck_inside
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -38,14 +24,6 @@ pytestmark = pytest.mark.usefixtures("deadline", "server")
 SHORT = 0.4
 LONGER = 0.8
 N = 4  # envs on two workers: 0 and 1, 2 and 3
-
-
-def elapsed(rows: dict[int, Row]) -> list[int]:
-    return [row.elapsed for _, row in sorted(rows.items())]
-
-
-def abnormal(rows: dict[int, Row]) -> list[int]:
-    return [env_id for env_id, row in sorted(rows.items()) if row.abnormal]
 
 
 # ---- step_timeout --------------------------------------------------------------------------------
@@ -356,7 +334,9 @@ def test_ctrl_c_in_a_terminal_reaches_the_caller_and_no_worker(tmp_path: Path) -
     with start(
         f"""
         from pathlib import Path
-        from support.process_envs import *
+        from support.envs.faulty import *
+        from support.processes import *
+        from support.waiting import *
         import stepmill
         gate = Gate(Path({str(tmp_path)!r}), 2)
         pool = stepmill.make(FaultyEnv, num_envs=2, num_workers=2, backend="process", mishap="gate", folder=gate.folder)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support import ray_cluster
-from support.process_envs import no_hang
 from support.ray_here import RayHere
+from support.waiting import no_hang
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from support.envs.remote import Teller
 from support.on_ray import make_on_ray
 from support.ray_cluster import python_path
-from support.ray_envs import Teller
 
 pytest.importorskip("ray", reason="ray is not installed: make test-ray")
 pytestmark = [
@@ -298,7 +298,7 @@ def test_no_stepmill_on_a_node(tmp_path: Path) -> None:
 
 @on_cluster
 def test_a_module_that_a_node_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "only_here.py").write_text("from support.ray_envs import Teller\nclass Mine(Teller): pass\n")
+    (tmp_path / "only_here.py").write_text("from support.envs.remote import Teller\nclass Mine(Teller): pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(errors.MissingPackageError, match=r"no module 'only_here'.*working_dir"):
         make_on_ray(__import__("only_here").Mine, 1)

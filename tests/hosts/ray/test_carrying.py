@@ -16,8 +16,8 @@ from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.ray import env_actor
 from stepmill.hosts.ray.ray_host import RayHost
 from stepmill.managers import RayEnvManager
-from support.probes import MODES, assert_equal
-from support.ray_envs import Teller
+from support.envs.remote import Teller
+from support.probes import MODES, assert_same
 from support.ray_here import RayHere
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -100,11 +100,11 @@ def test_a_large_answer_is_an_array_which_ray_does_not_copy(ray_here: RayHere) -
 def test_episodes_are_those_of_one_machine(task: Any, mode: str, ray_here: RayHere) -> None:
     given = {"num_envs": 5, "seed": 3, "autoreset": mode}
     with make(task, **given) as pool, stepmill.make(task, **given) as plain:
-        assert_equal(pool.reset(seed=7), plain.reset(seed=7))
+        assert_same(pool.reset(seed=7), plain.reset(seed=7))
         rng = np.random.default_rng(1)
         for _ in range(3 if mode == "disabled" else 60):
             action = rng.integers(0, 2, 5)
-            assert_equal(pool.step(action), plain.step(action))
+            assert_same(pool.step(action), plain.step(action))
 
 
 @pytest.mark.parametrize("task", ["inline", "process"], indirect=True)

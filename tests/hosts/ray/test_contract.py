@@ -12,11 +12,10 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, RayEnvManager, SubprocessEnvManager, create_env_manager
-from support.backend_envs import assert_same
 from support.envs.managed import Trial, play
+from support.envs.remote import Teller
 from support.on_ray import make_on_ray
-from support.probes import assert_equal
-from support.ray_envs import Teller
+from support.probes import assert_same
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),
@@ -30,10 +29,10 @@ TWO_SMALL_ACTORS = stepmill.Ray(num_actors=2, resources={"CPU": 1})
 def test_views(view: str, task: Any) -> None:
     arguments = {"env_type": view, "num_envs": 4, "seed": 3, "start_timeout": 500}
     with make_on_ray(task, 2, **arguments) as pool, stepmill.make(task, **arguments) as plain:
-        assert_equal(pool.reset(), plain.reset())
+        assert_same(pool.reset(), plain.reset())
         for step in range(12):
             action = (np.arange(4) + step) % 2
-            assert_equal(pool.step(action), plain.step(action))
+            assert_same(pool.step(action), plain.step(action))
         own = ("num_threads", "num_workers")  # of each actor
         assert pool.spec.config == {**plain.spec.config, **{key: pool.spec.config[key] for key in own}}
 
@@ -42,12 +41,12 @@ def test_views(view: str, task: Any) -> None:
 def test_seeds(seed: Any) -> None:
     for task in ("CartPole-v1", Teller):
         with make_on_ray(task, 3, num_envs=4, seed=seed) as pool, stepmill.make(task, num_envs=4, seed=seed) as plain:
-            assert_equal(pool.reset(), plain.reset())
+            assert_same(pool.reset(), plain.reset())
             assert pool.np_random_seed == plain.np_random_seed
             drawn = [[one.random() for one in each.np_random] for each in (pool, plain)]
             assert drawn[0] == drawn[1]
-            assert_equal(pool.reset(seed=11), plain.reset(seed=11))
-            assert_equal(pool.reset(env_id=[3, 0], seed=[1, 2]), plain.reset(env_id=[3, 0], seed=[1, 2]))
+            assert_same(pool.reset(seed=11), plain.reset(seed=11))
+            assert_same(pool.reset(env_id=[3, 0], seed=[1, 2]), plain.reset(env_id=[3, 0], seed=[1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -70,13 +69,13 @@ def test_bad_input_changes_nothing(action: Any, env_id: Any, kind: type[Exceptio
                 one.step(action, env_id)
             said.append(str(caught.value))
         assert said[0] == said[1]
-        assert_equal(pool.step(np.ones(4, int)), plain.step(np.ones(4, int)))
+        assert_same(pool.step(np.ones(4, int)), plain.step(np.ones(4, int)))
 
 
 def test_options_of_resets_and_models_of_envs() -> None:
     with make_on_ray(Teller, 2, num_envs=3) as pool, stepmill.make(Teller, num_envs=3) as plain:
         options = [{"a": 1}, None, {"b": [2]}]
-        assert_equal(pool.reset(options=options), plain.reset(options=options))
+        assert_same(pool.reset(options=options), plain.reset(options=options))
 
 
 def test_stats_are_of_all_actors() -> None:
@@ -104,7 +103,7 @@ def test_managers_play_the_episodes_of_one_process() -> None:
             manager.seed(5)
             manager.launch()
             played.append(play(manager))
-    assert_equal(*played)
+    assert_same(*played)
 
 
 def test_managers_are_made_from_a_configuration() -> None:

@@ -22,11 +22,11 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.hosts.ray.actors import Actors
-from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
-from support.probes import assert_equal
-from support.process_envs import ends
+from support.envs.remote import Sleeper, Teller
+from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until_dead
+from support.probes import assert_same
 from support.ray_cluster import NODE
-from support.ray_envs import Sleeper, Teller
+from support.waiting import ends, eventually
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),
@@ -105,7 +105,7 @@ def test_a_question_to_a_dead_actor_starts_another_one() -> None:
         pool.reset()
         ray.kill(actors_of(pool)[0])
         with pytest.raises(errors.WorkerDiedError, match="env 1 failed in get_attr: the Ray actor that ran it is gone"):
-            wait_until(lambda: pool.get_attr("level", [1]) == ())  # it takes a moment
+            assert eventually(lambda: pool.get_attr("level", [1]) == (), 600)  # it takes a moment
         assert pool.get_attr("level") == (1, 1)
         *_, truncated, info = pool.step(np.zeros(2, int))  # tells that the episodes are lost
         assert truncated.all()
@@ -191,7 +191,7 @@ def test_every_action_has_one_row_while_actors_are_killed() -> None:
             rng = np.random.default_rng(0)
             for _ in range(4):
                 group = int(rng.integers(3))
-                wait_until(lambda group=group: actors.is_ready(group))  # one that starts has no actions
+                assert eventually(lambda group=group: actors.is_ready(group), 600)  # one that starts has no actions
                 time.sleep(rng.uniform(0, 0.1))
                 ray.kill(actors_of(pool)[group])
                 kills += 1
@@ -311,11 +311,11 @@ def test_native_envs_run_in_processes_if_they_are_to(settings: dict[str, Any]) -
         make_on_ray("CartPole-v1", 2, num_threads=None, resources={"CPU": 1}, **settings, **arguments) as pool,
         stepmill.make("CartPole-v1", **arguments) as plain,
     ):
-        assert_equal(pool.reset(), plain.reset())
+        assert_same(pool.reset(), plain.reset())
         for step in range(20):
             action = (np.arange(4) + step) % 2
             result = pool.step(action)
-            assert_equal(result, plain.step(action))
+            assert_same(result, plain.step(action))
         assert [one["backend"] for one in told_by_actors(pool)] == ["process", "process"]
         (worker,) = told_by_actors(pool)[1]["workers"]
         os.kill(worker["pid"], signal.SIGKILL)

@@ -12,10 +12,10 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.hosts.ray.actors import Actors
-from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
-from support.probes import MODES, assert_equal
-from support.process_envs import eventually
-from support.ray_envs import DeadlyToBuild, Follower, Greedy, SlowToBuild, Teller, Unbuildable
+from support.envs.remote import DeadlyToBuild, Follower, Greedy, SlowToBuild, Teller, Unbuildable
+from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until_dead
+from support.probes import MODES, assert_same
+from support.waiting import eventually
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),
@@ -28,12 +28,12 @@ pytestmark = [
 def test_episodes_are_those_of_one_machine(task: Any, mode: str, num_actors: int) -> None:
     arguments = {"num_envs": 5, "seed": 3, "autoreset": mode}
     with make_on_ray(task, num_actors, **arguments) as pool, stepmill.make(task, **arguments) as plain:
-        assert_equal(pool.reset(), plain.reset())
+        assert_same(pool.reset(), plain.reset())
         rng = np.random.default_rng(1)
         for _ in range(3 if mode == "disabled" else 30):
             action = rng.integers(0, 2, 5)
-            assert_equal(pool.step(action), plain.step(action))
-        assert_equal(pool.reset(seed=9), plain.reset(seed=9))
+            assert_same(pool.step(action), plain.step(action))
+        assert_same(pool.reset(seed=9), plain.reset(seed=9))
 
 
 def test_each_action_has_one_row_in_batches_of_the_first() -> None:
@@ -131,7 +131,7 @@ def test_actors_are_spread_over_the_nodes() -> None:
     import ray
 
     # Actors of other tests are ending, and a node that is full is left out.
-    wait_until(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"])
+    assert eventually(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"], 600)
     with make_on_ray(Teller, 3, num_envs=3, resources={"CPU": 0.1}) as pool:
         assert len({one["node_id"] for one in told_by_actors(pool)}) == 3
 

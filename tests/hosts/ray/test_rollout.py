@@ -16,9 +16,10 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.hosts.ray.actors import Actors
+from support.envs.many_spaces import Mixed
+from support.envs.remote import Teller
 from support.on_ray import actors_of, make_on_ray, wait_until_dead
-from support.probes import assert_equal
-from support.ray_envs import Mixed, Teller
+from support.probes import assert_same
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),
@@ -39,9 +40,9 @@ def draw(observation: Any, env_ids: np.ndarray, rngs: Sequence[np.random.Generat
     return chosen, observation.sum(axis=1), np.stack([env_ids, chosen], axis=1)
 
 
-def assert_same(left: stepmill.Rollout, right: stepmill.Rollout) -> None:
+def assert_same_rollouts(left: stepmill.Rollout, right: stepmill.Rollout) -> None:
     for name in NAMES:
-        assert_equal(getattr(left, name), getattr(right, name))
+        assert_same(getattr(left, name), getattr(right, name))
 
 
 @pytest.mark.parametrize("num_actors", [1, 3])
@@ -51,14 +52,16 @@ def test_is_what_one_machine_gives(task: Any, mode: str, num_actors: int) -> Non
     arguments = {"num_envs": N, "seed": 3, "autoreset": mode, "max_episode_steps": 9}
     with make_on_ray(task, num_actors, **arguments) as pool, stepmill.make(task, **arguments) as plain:
         for _ in range(2):
-            assert_same(pool.rollout(draw, T), plain.rollout(draw, T))
+            assert_same_rollouts(pool.rollout(draw, T), plain.rollout(draw, T))
         rng = np.random.default_rng(1)
         for _ in range(20):
             action = rng.integers(0, 2, N)
             result = pool.step(action)
-            assert_equal(result, plain.step(action))
-        assert_same(pool.rollout(draw, 3, observation=result[0]), plain.rollout(draw, 3, observation=result[0]))
-        assert_equal(pool.reset(seed=9), plain.reset(seed=9))
+            assert_same(result, plain.step(action))
+        assert_same_rollouts(
+            pool.rollout(draw, 3, observation=result[0]), plain.rollout(draw, 3, observation=result[0])
+        )
+        assert_same(pool.reset(seed=9), plain.reset(seed=9))
         assert pool.stats()["steps"] == plain.stats()["steps"]
         assert pool.stats()["episodes"] == plain.stats()["episodes"]
         with pytest.raises(errors.UsageError, match="have moved"):
@@ -75,7 +78,7 @@ def test_observations_and_actions_of_several_parts(batch_size: int) -> None:
     arguments = {"num_envs": 5, "seed": 3}
     with make_on_ray(Mixed, 2, batch_size=batch_size, **arguments) as pool, stepmill.make(Mixed, **arguments) as plain:
         for _ in range(2):
-            assert_same(pool.rollout(draw_parts, 12), plain.rollout(draw_parts, 12))
+            assert_same_rollouts(pool.rollout(draw_parts, 12), plain.rollout(draw_parts, 12))
 
 
 def test_a_policy_is_put_once_whatever_the_number_of_actors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +114,13 @@ def test_more_steps_than_there_is_memory_for() -> None:
             for one in (pool, plain):
                 with pytest.raises(errors.OutOfMemoryError, match=r"rollout: there is no memory .* shorter rollouts"):
                     one.rollout(draw, steps)
-            assert_same(pool.rollout(draw, 2), plain.rollout(draw, 2))  # as the message says
+            assert_same_rollouts(pool.rollout(draw, 2), plain.rollout(draw, 2))  # as the message says
 
 
 def test_is_the_same_in_async_batches() -> None:
     arguments = {"num_envs": 7, "seed": 3}
     with make_on_ray(Teller, 2, batch_size=3, **arguments) as pool, stepmill.make(Teller, **arguments) as plain:
-        assert_same(pool.rollout(draw, T), plain.rollout(draw, T))
+        assert_same_rollouts(pool.rollout(draw, T), plain.rollout(draw, T))
         pool.send(np.ones(7, int))  # to all
         assert len(pool.recv()[4]["env_id"]) == 3
 
@@ -147,9 +150,9 @@ def test_failures_that_are_tolerated_are_those_of_one_machine(mode: str) -> None
     with make_on_ray(Teller, 2, **arguments) as pool, stepmill.make(Teller, **arguments) as plain:
         ours = pool.rollout(breaks, T)
         assert ours.abnormal.any()
-        assert_same(ours, plain.rollout(breaks, T))
+        assert_same_rollouts(ours, plain.rollout(breaks, T))
         action = np.array([0, 0, 0, 2])
-        assert_equal(pool.step(action), plain.step(action))  # shows what the env showed last
+        assert_same(pool.step(action), plain.step(action))  # shows what the env showed last
 
 
 def test_what_a_policy_raises_somewhere_is_raised_here() -> None:
@@ -203,11 +206,11 @@ def test_a_killed_actor_costs_its_envs_a_step(task: Any, mode: str, tmp_path: Pa
         assert rollout.truncated[:2].tolist() == [[False, False, True, True]] * 2
         assert not rollout.abnormal[2:].any()
         assert rollout.reset[2].tolist() == [False, False, True, True]
-        assert_equal(rollout.observations[2, 2:], observation[2:])
+        assert_same(rollout.observations[2, 2:], observation[2:])
         assert (rollout.rewards[:3, 2:] == 0).all()
         assert (rollout.rewards[3, 2:] != 0).all()
         for name in NAMES[:-2]:
-            assert_equal(getattr(rollout, name)[:, :2], getattr(expected, name)[:, :2])
+            assert_same(getattr(rollout, name)[:, :2], getattr(expected, name)[:, :2])
         pool.step(np.ones(4, int))
         assert pool.rollout(draw, 3, observation=pool.reset()[0]).rewards.shape == (3, 4)
 
@@ -238,7 +241,7 @@ def test_what_is_done_comes_home_however_often_actors_are_lost() -> None:
     for begin, end in ((1, 7), (8, 11), (12, 15), (16, 19), (20, 24)):
         assert calls[begin:end, 0].tolist() == list(range(1, end - begin + 1))
         for env_id in range(2):
-            assert_equal(drawn[begin:end, env_id], np.random.default_rng((9, env_id, begin)).random(end - begin))
+            assert_same(drawn[begin:end, env_id], np.random.default_rng((9, env_id, begin)).random(end - begin))
 
 
 def test_an_actor_that_is_lost_before_it_is_ready_costs_nothing(
@@ -272,9 +275,9 @@ def test_after_a_loss_other_numbers_are_drawn(tmp_path: Path) -> None:
     with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3, on_error="restart", max_restarts=None) as pool:
         (drawn,) = pool.rollout(policy, 12, seed=9).extras
     for env_id in range(2):
-        assert_equal(drawn[:, env_id], np.random.default_rng((9, env_id)).random(12))
+        assert_same(drawn[:, env_id], np.random.default_rng((9, env_id)).random(12))
     for env_id in range(2, 4):
-        assert_equal(drawn[1:, env_id], np.random.default_rng((9, env_id, 1)).random(11))
+        assert_same(drawn[1:, env_id], np.random.default_rng((9, env_id, 1)).random(11))
 
 
 def test_a_killed_actor_is_an_error_unless_told_otherwise(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from stepmill import errors
-from support.process_envs import no_hang
+from support.waiting import no_hang
 
 KINDS = ["gym", "gymnasium", "dm"]
 

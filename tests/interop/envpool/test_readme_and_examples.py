@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.process_envs import no_hang
+from support.waiting import no_hang
 
 pytestmark = pytest.mark.usefixtures("deadline")
 

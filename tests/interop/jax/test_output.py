@@ -14,8 +14,9 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.interop.jax import as_jax_arrays
-from support.outputs import DTYPES, AllTypes, assert_shows, make_kind, split
-from support.probes import VIEWS, assert_equal, make_probe
+from support.envs.many_spaces import DTYPES, AllTypes
+from support.outputs import assert_shows, make_kind, split
+from support.probes import VIEWS, assert_same, make_probe
 
 pytestmark = pytest.mark.usefixtures("server")
 NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
@@ -43,7 +44,7 @@ def test_jax_arrays_show_what_arrays_show(kind: str, view: str, narrow: dict[str
             shown, plain = (split(view, pool.step(np.full(3, turn % 2))) for pool in (shows, arrays))
             count = assert_shows(shown[0], plain[0], jax.Array, narrow)
             assert count == ARRAYS[view] + (len(DTYPES) + 1 if kind == "objects" else 0)
-            assert_equal(shown[1], plain[1])
+            assert_same(shown[1], plain[1])
 
 
 def test_every_type(narrow: dict[str, str]) -> None:

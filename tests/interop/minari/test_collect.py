@@ -13,7 +13,7 @@ import pytest
 
 import stepmill
 from stepmill.interop.minari import collect
-from support.minari_envs import Fails, Leaves, content, leaves_policy, leftovers
+from support.envs.collected import Fails, Leaves, content, leaves_policy, leftovers
 
 pytestmark = pytest.mark.usefixtures("deadline")
 CARTPOLE = "CartPole-v1"

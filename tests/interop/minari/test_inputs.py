@@ -13,7 +13,7 @@ from gymnasium import spaces
 import stepmill
 from stepmill import errors
 from stepmill.interop.minari import collect
-from support.minari_envs import Leaves
+from support.envs.collected import Leaves
 
 CARTPOLE = "CartPole-v1"
 

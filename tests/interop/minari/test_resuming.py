@@ -15,7 +15,7 @@ import pytest
 import stepmill
 from stepmill.errors import ConfigError, UsageError
 from stepmill.interop.minari import collect
-from support.minari_envs import content, leftovers
+from support.envs.collected import content, leftovers
 
 pytestmark = pytest.mark.usefixtures("deadline")
 CARTPOLE = "CartPole-v1"

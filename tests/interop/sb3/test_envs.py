@@ -13,7 +13,7 @@ from stable_baselines3.common.monitor import Monitor
 
 from stepmill.errors import EnvIdError, UnknownAttributeError, UnsupportedError
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
-from support.sb3_envs import TalkativeEnv
+from support.envs.talkative import TalkativeEnv
 
 pytestmark = pytest.mark.usefixtures("server")
 

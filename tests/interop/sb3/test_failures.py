@@ -14,7 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from stepmill.errors import EnvError
 from stepmill.interop.sb3 import make_vec_env
-from support.sb3_envs import CRASH, CRASH_IN_RESET, TalkativeEnv
+from support.envs.talkative import CRASH, CRASH_IN_RESET, TalkativeEnv
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 

@@ -14,9 +14,9 @@ from stable_baselines3.common.monitor import load_results
 
 from stepmill.errors import ClosedError, EnvError, NothingInFlightError, ResetOptionError
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
-from support import sb3_envs
+from support.envs import talkative
+from support.envs.talkative import CRASH, InterruptingEnv
 from support.injection import Alarms, at_every_point
-from support.sb3_envs import CRASH, InterruptingEnv
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 
@@ -118,7 +118,7 @@ def test_ctrl_c_inside_an_env(make: Any, on_error: str) -> None:
 
 def points(attempt: Callable[[Alarms], None]) -> int:
     """Calls ``attempt`` with Ctrl-C at every point of our code and SB3's, but not of the envs'."""
-    return at_every_point(attempt, __file__, sb3_envs.__file__, raising=KeyboardInterrupt)
+    return at_every_point(attempt, __file__, talkative.__file__, raising=KeyboardInterrupt)
 
 
 def test_no_step_is_lost_wherever_ctrl_c_comes(make: Any) -> None:
@@ -129,7 +129,7 @@ def test_no_step_is_lost_wherever_ctrl_c_comes(make: Any) -> None:
     def attempt(alarms: Alarms) -> None:
         nonlocal count
         step = None
-        for ctrl_c in (Alarms(alarms.n // 2, __file__, sb3_envs.__file__, raising=KeyboardInterrupt), alarms):
+        for ctrl_c in (Alarms(alarms.n // 2, __file__, talkative.__file__, raising=KeyboardInterrupt), alarms):
             try:
                 with ctrl_c:
                     step = vec_env.step([0, 0])

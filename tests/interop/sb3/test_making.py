@@ -24,7 +24,7 @@ from stepmill.errors import ConfigError, CopyError, EnvError, InputError, Unknow
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
 from stepmill.registry import records as registry
 from support.envs.contract import Pair
-from support.sb3_envs import TalkativeEnv
+from support.envs.talkative import TalkativeEnv
 
 
 class Nested(TalkativeEnv):

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import stepmill
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
-from support.sb3_envs import TalkativeEnv
+from support.envs.talkative import TalkativeEnv
 
 pytestmark = pytest.mark.usefixtures("server")
 N = 4

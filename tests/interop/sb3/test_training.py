@@ -14,7 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize
 
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
-from support.sb3_envs import TalkativeEnv
+from support.envs.talkative import TalkativeEnv
 
 PPO_SMALL: dict[str, Any] = {"n_steps": 64, "batch_size": 64, "n_epochs": 2}
 CASES = [

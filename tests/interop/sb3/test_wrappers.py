@@ -21,8 +21,8 @@ from stable_baselines3.common.vec_env import (
 )
 
 from stepmill.interop.sb3 import make_vec_env
+from support.envs.talkative import TalkativeEnv
 from support.moviepy import pretend_moviepy
-from support.sb3_envs import TalkativeEnv
 
 N = 3
 

@@ -12,9 +12,9 @@ import pytest
 
 from stepmill import errors
 from stepmill.interop.tianshou import PoolVectorEnv, make_vector_env
-from support import sb3_envs
+from support.envs import talkative
+from support.envs.talkative import CRASH, InterruptingEnv
 from support.injection import Alarms, at_every_point
-from support.sb3_envs import CRASH, InterruptingEnv
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 
@@ -172,12 +172,12 @@ def test_a_reset_that_was_interrupted_is_done_by_the_next_step(
 
 
 def ctrl_c(n: int) -> Alarms:
-    return Alarms(n, __file__, sb3_envs.__file__, raising=KeyboardInterrupt)
+    return Alarms(n, __file__, talkative.__file__, raising=KeyboardInterrupt)
 
 
 def points(attempt: Callable[[Alarms], None]) -> int:
     """Calls ``attempt`` with Ctrl-C at every point of our code and Tianshou's, but not of the envs'."""
-    return at_every_point(attempt, __file__, sb3_envs.__file__, raising=KeyboardInterrupt)
+    return at_every_point(attempt, __file__, talkative.__file__, raising=KeyboardInterrupt)
 
 
 @pytest.mark.parametrize("first", [[0, 1, 2], [1, 0]], ids=["the same envs", "some of them"])

@@ -24,7 +24,7 @@ import stepmill
 import stepmill.interop.envpool
 from stepmill import errors
 from stepmill.interop.tianshou import PoolVectorEnv, make_vector_env
-from support.process_envs import no_hang
+from support.waiting import no_hang
 
 # Tianshou compiles parts of itself when they are first used, which may take long: no deadlines around its collectors.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -14,9 +14,9 @@ import torch
 from gymnasium import spaces
 
 import stepmill
-from support.forks import child, went_well
 from support.outputs import assert_shows, make_kind, split
-from support.probes import MODES, VIEWS, assert_equal
+from support.probes import MODES, VIEWS, assert_same
+from support.processes import child, went_well
 
 pytestmark = [
     pytest.mark.usefixtures("server"),
@@ -70,7 +70,7 @@ def test_tensors_on_the_gpu_show_what_arrays_show(kind: str, view: str, mode: st
             shown, plain = (split(view, pool.step(action)) for pool in (tensors, arrays))
             assert leaves_on_gpu(shown[0]) > 0
             assert_shows(to_cpu(shown[0]), plain[0], torch.Tensor)
-            assert_equal(shown[1], plain[1])
+            assert_same(shown[1], plain[1])
 
 
 def leaves_on_gpu(shown: Any) -> int:

@@ -15,8 +15,8 @@ import stepmill
 from stepmill import errors
 from stepmill.views import cuda_tensors
 from stepmill.views.cuda_tensors import CudaTensors
+from support.envs.many_spaces import DTYPES
 from support.fake_gpu import FakeEvent, FakeGpu
-from support.outputs import DTYPES
 
 LARGE = np.arange(50_000, dtype=np.float64).reshape(100, 500)
 

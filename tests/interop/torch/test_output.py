@@ -10,8 +10,9 @@ import stepmill
 from stepmill import errors
 from stepmill.interop.torch import as_tensors
 from stepmill.views.gymnasium import GymnasiumPool
-from support.outputs import DTYPES, AllTypes, assert_shows, make_kind, split
-from support.probes import MODES, VIEWS, assert_equal, make_probe
+from support.envs.many_spaces import DTYPES, AllTypes
+from support.outputs import assert_shows, make_kind, split
+from support.probes import MODES, VIEWS, assert_same, make_probe
 
 pytestmark = pytest.mark.usefixtures("server")
 KINDS = ("native", "inline", "objects", "process")
@@ -34,12 +35,12 @@ def test_tensors_show_what_arrays_show(kind: str, view: str, mode: str) -> None:
         else:
             shown, plain = (split(view, one) for one in first)
             assert assert_shows(shown[0], plain[0], torch.Tensor) > 0
-            assert_equal(shown[1], plain[1])
+            assert_same(shown[1], plain[1])
         for turn in range(4 if mode == "disabled" else 12):
             shown, plain = (split(view, pool.step(actions(turn))) for pool in (tensors, arrays))
             count = assert_shows(shown[0], plain[0], torch.Tensor)
             assert count == ARRAYS[view] + (len(DTYPES) + 1 if kind == "objects" else 0)
-            assert_equal(shown[1], plain[1])
+            assert_same(shown[1], plain[1])
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -52,7 +53,7 @@ def test_an_older_torch_shows_the_same(kind: str, view: str, monkeypatch: pytest
         for turn in range(6):
             shown, plain = (split(view, pool.step(actions(turn))) for pool in (tensors, arrays))
             assert assert_shows(shown[0], plain[0], torch.Tensor) >= ARRAYS[view]
-            assert_equal(shown[1], plain[1])
+            assert_same(shown[1], plain[1])
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -78,7 +79,7 @@ def test_rows_of_many_players(view: str) -> None:
         for _ in range(8):
             shown, plain = (split(view, pool.step(np.ones(6, np.int64))) for pool in (tensors, arrays))
             assert assert_shows(shown[0], plain[0], torch.Tensor) == ARRAYS[view]
-            assert_equal(shown[1], plain[1])
+            assert_same(shown[1], plain[1])
 
 
 def test_rows_of_a_reset_of_some_envs() -> None:

@@ -151,7 +151,8 @@ def test_tensors_outlive_their_pool(kind: str, view: str, end: str) -> None:
 HOLD = """
 import numpy as np
 import torch
-from support.probes import make_probe, resident_bytes
+from support.probes import make_probe
+from support.processes import resident_bytes
 
 # 64 KiB of observations a batch, 64 MiB in all.
 pool = make_probe("native", num_envs=8, obs_size=1024, length=10, output="torch")
@@ -212,7 +213,7 @@ def test_a_forked_child_keeps_its_tensors_while_the_parent_goes_on() -> None:
         """
 import os
 import torch
-from support.forks import child, went_well
+from support.processes import child, went_well
 from support.probes import make_probe
 
 torch.set_num_threads(1)

@@ -10,9 +10,10 @@ import torch
 from gymnasium import spaces
 
 import stepmill
+from support.envs import ProbeTwin
 from support.injection import Alarm, Alarms, at_every_point
 from support.outputs import split
-from support.probes import VIEWS, ProbeTwin
+from support.probes import VIEWS
 
 
 class Speaking(ProbeTwin):

@@ -21,7 +21,7 @@ import stepmill
 from stepmill import errors
 from stepmill.interop.torchrl import PoolCollector
 from support.envs.adapted import Diary, length_of
-from support.process_envs import Gate, wait_at_gate
+from support.waiting import Gate, wait_at_gate
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRL warns of many things
 

@@ -1,26 +1,97 @@
-"""Small envs that the tests run, by purpose.
+"""The envs that tests run. Look here before you write one; an env of a single test stays in that test.
 
 ::
 
-    here           of Gymnasium's kind: they count, fail, show and tell what they are told to
-    contract.py    of BaseEnv's kind, of dm_env's and of DI-engine's
-    adapted.py     for adapters and views: of every kind, with several agents, with diaries
-    good.py        keep all rules of the checker; broken.py and broken_runs.py break one each
-    managed.py     suffer mishaps in managers, and how the tests play these; replay.py  draw what can be read again
-    unmovable.py   live where they were built; shared.py  are handed out twice; wild.py  reach for what is not theirs
+    here            the probe's twin, and envs of Gymnasium's kind that count, fail, show and tell what they are told to
+    many_spaces.py  observations and actions of many spaces; things that are of no space
+    faulty.py       suffers any mishap of a process, where and when it is told; how the tests play it
+    managed.py      suffers the same in managers; how the tests play these
+    contract.py     of BaseEnv's kind, of dm_env's, of the oldest documents' and of DI-engine's
+    adapted.py      for adapters and views: of every kind, with several agents, with diaries
+    good.py         keeps all rules of the checker; broken.py and broken_runs.py break one each
+    scripted.py     plays from scripts or at random, for wrappers, with a case for each of them
+    unmovable.py    lives where it was built, or is handed out twice
+    wild.py         reaches for what is not its own
+    drawn.py        draws its count, which can be read in videos again
+    talkative.py    tells all kinds of infos, for drop-ins; collected.py  is collected into data sets
+    remote.py       for actors on a cluster
+    command.py      a user's ``my_envs.py``, with policies
+
+No env here imports pytest or another library of the tests: worker processes import them.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Collection
+import platform
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from support.probes import ProbeTwin
+
+class ProbeTwin(gymnasium.Env[np.ndarray, np.ndarray]):
+    """``cpp/envs/debug/probe.h`` in Python: it counts, throws or calls back as a test asks."""
+
+    def __init__(
+        self,
+        length: int = 10,
+        fail_in: str = "",
+        fail_at: int = 1,
+        fail_count: int = 1,
+        obs_size: int = 2,
+        info: bool = False,
+        on_step: Any = None,
+    ) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (obs_size,), np.float64)
+        self.action_space = spaces.Box(-1, 1, (), np.float32)
+        self.closed = False
+        self._length = length
+        self._fail_in = fail_in
+        self._failing = range(fail_at, fail_at + fail_count)
+        self._calls = 0
+        self._tells = info
+        self._on_step = on_step
+        self._draw = 0.0
+        self._steps = 0
+        self._may_fail("constructor")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self._may_fail("reset")
+        self._draw = self.np_random.random()
+        self._steps = 0
+        return self._observe(), self._info()
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self._may_fail("step")
+        if self._on_step is not None:
+            self._on_step()
+        self._steps += 1
+        return self._observe(), float(action), self._steps >= self._length, False, self._info()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _observe(self) -> np.ndarray:
+        self._may_fail("observe")
+        observation = np.full(self.observation_space.shape, self._steps, np.float64)
+        observation[0] = self._draw
+        return observation
+
+    def _info(self) -> dict[str, Any]:
+        if not self._tells:
+            return {}
+        own = {"steps": self._steps} if self._steps else {"draw": self._draw}
+        return {**own, "both": np.array([self._draw, self._steps], np.float32)}
+
+    def _may_fail(self, where: str) -> None:
+        if self._fail_in != where:
+            return
+        self._calls += 1
+        if self._calls in self._failing:
+            raise RuntimeError(f"the probe was asked to fail in {where}")
 
 
 def draws(seed: int, count: int) -> list[float]:
@@ -75,48 +146,6 @@ class CountingEnv(gymnasium.Env[np.ndarray, int]):
         return np.array([self.count], np.float32)
 
 
-class SpaceEnv(gymnasium.Env[Any, Any]):
-    """Shows samples of its observation space, tells an info of every kind, and keeps the actions it was given."""
-
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], length: int = 4) -> None:
-        self.observation_space = copy.deepcopy(observation_space)  # samples of one env are its own
-        self.action_space = action_space
-        self.received: list[Any] = []
-        self.options: list[Any] = []
-        self._length = length
-        self._steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.options.append(options)
-        self._steps = 0
-        return self.observation_space.sample(), {"at_reset": self.np_random.random()}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.received.append(copy.deepcopy(action))
-        self._steps += 1
-        reward = float(self.np_random.random())
-        return self.observation_space.sample(), reward, self._steps >= self._length, False, self._info()
-
-    def _info(self) -> dict[str, Any]:
-        number = int(self.np_random.integers(100))
-        info = {
-            "int": number,
-            "float": number / 8,
-            "bool": number % 2 == 0,
-            "float32": np.float32(number),
-            "array": np.arange(3, dtype=np.int16) + np.int16(number),
-            "text": f"number {number}",
-            "list": [number, None],
-            "nested": {"int": number, "deeper": {"array": np.full((2, 2), float(number))}},
-        }
-        if number % 3 == 0:
-            info["sometimes"] = number
-        return info
-
-
 class FailingEnv(CountingEnv):
     """Raises its error in ``fail_in`` on the calls ``fail_at``, which count from 1."""
 
@@ -150,37 +179,6 @@ class FailingEnv(CountingEnv):
             raise self._error(f"broken {where}")
 
 
-class ShowEnv(CountingEnv):
-    """Shows whatever it is told to, whether its space holds that or not."""
-
-    def __init__(self, observation_space: spaces.Space[Any], show: Any, at: int = 1) -> None:
-        super().__init__()
-        self.observation_space = observation_space
-        self._show, self._at = show, at
-
-    def _observe(self) -> Any:
-        if self.count == self._at:
-            return self._show
-        self.observation_space.seed(0)
-        return self.observation_space.sample()
-
-
-def env_of(action: spaces.Space[Any], observation: spaces.Space[Any] | None = None) -> type[gymnasium.Env]:
-    """A class of envs of these spaces, whose info is the action that they got."""
-
-    class Env(gymnasium.Env):
-        observation_space = observation or spaces.Discrete(2)
-        action_space = action
-
-        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-            return self.observation_space.sample(), {}
-
-        def step(self, action: Any) -> Any:
-            return self.observation_space.sample(), 0.0, False, False, {"got": action}
-
-    return Env
-
-
 class Plain(gymnasium.Env):
     """Shows its action, and refuses the reset option ``bad``."""
 
@@ -195,3 +193,67 @@ class Plain(gymnasium.Env):
 
     def step(self, action: Any) -> Any:
         return np.full(2, action, np.float32), float(action), False, False, {}
+
+
+class InfoEnv(CountingEnv):
+    """Tells the info that it is told to tell; an env that ``length`` steps end."""
+
+    def __init__(self, info: Any = None, length: int = 10**9) -> None:
+        super().__init__()
+        self.info = {} if info is None else info
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Any]:
+        return super().reset(seed=seed, options=options)[0], self.info
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, Any]:
+        obs, reward, *_ = super().step(action)
+        return obs, reward, self.count >= self.length, False, self.info
+
+
+class OddEnv(CountingEnv):
+    """Ends a step with whatever ``spoil`` makes of it."""
+
+    def __init__(self, spoil: Callable[..., Any]) -> None:
+        super().__init__()
+        self._spoil = spoil
+
+    def step(self, action: int) -> Any:
+        return self._spoil(*super().step(action))
+
+
+class RewritingEnv(CountingEnv):
+    """Tells one and the same dict, with the same array and list in it, written over at every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[str, Any] = {"array": np.zeros(2), "list": [0], "deep": {"array": np.zeros(1)}}
+
+    def _tell(self) -> dict[str, Any]:
+        self._told["array"][:] = self._told["deep"]["array"][:] = self._told["list"][0] = self.count
+        return self._told
+
+    def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments)[0], self._tell()
+
+    def step(self, action: int) -> Any:
+        return *super().step(action)[:4], self._tell()
+
+
+class AnsweringEnv(CountingEnv):
+    """Answers questions."""
+
+    def echo(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        return function(self.count)
+
+    def move(self, by: int) -> None:
+        self.count += by
+
+    def versions(self) -> tuple[str, str, str]:
+        return platform.python_version(), np.__version__, gymnasium.__version__
+
+    def complain(self) -> None:
+        raise ZeroDivisionError("asked too much")

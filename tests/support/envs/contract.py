@@ -14,7 +14,7 @@ from dm_env import specs
 from gymnasium import spaces
 
 from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, EnvElementInfo
-from support.process_envs import tell_gate, wait_at_gate
+from support.waiting import tell_gate, wait_at_gate
 
 
 class Walk(BaseEnv):

@@ -19,8 +19,8 @@ from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.managers import BaseEnvManager, EnvState, RayEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
 from support import ray_cluster
 from support.envs.contract import Walk
-from support.probes import in_thread
-from support.process_envs import MISHAPS, Gate, tell_gate, wait_at_gate
+from support.envs.faulty import MISHAPS
+from support.waiting import Gate, tell_gate, wait_at_gate
 
 KINDS: dict[str, type[BaseEnvManager]] = {
     "serial": BaseEnvManager,
@@ -212,26 +212,6 @@ def elapsed(manager: BaseEnvManager) -> dict[int, int]:
 def suffering(where: str, mishap: str, at: Sequence[int] = (1,), **cfg: Any) -> dict[str, Any]:
     """The cfg of a ``Trial`` that suffers in one place."""
     return {"mishaps": {where: (mishap, at)}, **cfg}
-
-
-def doing(function: Callable[[], Any]) -> Callable[[], None]:
-    """Does something beside the test; call what it returns to join."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            function()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = in_thread(run)
-
-    def join() -> None:
-        thread.join()
-        if raised:
-            raise raised[0]
-
-    return join
 
 
 @dataclass

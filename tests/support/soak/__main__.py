@@ -7,7 +7,6 @@ process, thread or descriptor is left.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import faulthandler
 import gc
 import os
@@ -26,13 +25,15 @@ from rich.console import Console
 from rich.table import Table
 
 from stepmill.testing import end_servers
+from support.processes import descendants, threads
 from support.soak.chaos import Chaos
 from support.soak.env import Order
 from support.soak.lane import Lane
 from support.soak.ledger import Counts
 from support.soak.memory import Memory
-from support.soak.processes import children, descendants, describe, descriptors, threads
+from support.soak.processes import children, describe, descriptors
 from support.soak.shapes import shapes
+from support.waiting import eventually
 
 # A lane that did not come back from one call for so long hangs. The longest that is allowed: a template was stopped,
 # which the pool bears for 10 s, kills it in 5 s more, and starts another, all on a machine under load.
@@ -65,7 +66,7 @@ class Holdings:
 
     @classmethod
     def now(cls) -> Holdings:
-        return cls(descriptors(), threads(), len(children(os.getpid())))
+        return cls(descriptors(), len(threads()), len(children(os.getpid())))
 
 
 def positive(kind: type) -> Callable[[str], Any]:
@@ -189,7 +190,7 @@ class Soak:
         for lane in self._lanes:
             flying = lane.ledger.show_in_flight() if lane.ledger else ""
             lines.append(f"{lane.name}: {lane.shape}; in {lane.doing!r}; in flight: {flying}")
-        lines += map(describe, descendants(os.getpid()))
+        lines += map(describe, descendants())
         self._console.print("\n".join(lines), markup=False)
         sys.stdout.flush()
         faulthandler.dump_traceback(all_threads=True)
@@ -232,8 +233,7 @@ class Soak:
         end_servers()
         after = Holdings.now()
         # A thread of ours may still be on its way out.
-        with contextlib.suppress(TimeoutError):
-            wait_until(lambda: Holdings.now() == self._before, 5.0)
+        if eventually(lambda: Holdings.now() == self._before, 5.0):
             return []
         return [
             f"{name}: {getattr(self._before, name)} before, {getattr(after, name)} after"
@@ -285,14 +285,6 @@ class Soak:
 
 def rounded(values: Sequence[float]) -> str:
     return "  ".join(f"{value:.1f}" for value in values)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError
-        time.sleep(0.02)
 
 
 if __name__ == "__main__":

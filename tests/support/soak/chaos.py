@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from support.soak.lane import Lane
 from support.soak.processes import children, open_child, send
 
-__all__ = ["Chaos"]
-
 # How often each kind comes, per kill of a worker.
 _KINDS = {
     "worker killed": 100,

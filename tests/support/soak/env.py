@@ -16,8 +16,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["BAD", "DEADLY", "HEAD", "LATE", "Order", "SoakEnv", "bulk_of", "tells"]
-
 
 class Order(IntEnum):
     """What an action asks of the env, beside showing its serial number."""

@@ -21,8 +21,6 @@ from support.soak.env import LATE, Order, SoakEnv
 from support.soak.ledger import Counts, Harm, Ledger, Violation
 from support.soak.shapes import Shape
 
-__all__ = ["Lane"]
-
 _MAX_RESTARTS = 3
 _HELD = 4  # batches kept for a while, to see that they stay as they were
 _CALL = 2000  # bytes that a call carries at most

@@ -19,8 +19,6 @@ import numpy as np
 from stepmill.errors import EnvError
 from support.soak.env import BAD, DEADLY, HEAD, Order, bulk_of, tells
 
-__all__ = ["Harm", "Ledger", "Violation"]
-
 _FRESH, _LIVE, _ENDED = "never reset", "in an episode", "ended"
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from support.soak.processes import descendants, pss, rss
-
-__all__ = ["Measure", "Memory", "growth"]
+from support.processes import descendants, resident_bytes
+from support.soak.processes import pss
 
 # What the mean of a round may grow by, from the second round (the first one warms up) to the last. In five minutes
 # some 1,000 processes die and 500,000 rows are handed out, four fifths of that in these rounds: to leak 8 kB a death,
@@ -45,9 +43,9 @@ class Memory:
         while len(self._rounds) <= number:
             self._rounds.append([])
         # The share of each process in what is shared (PSS): of workers, templates and the server.
-        shares = [share for share in map(pss, descendants(os.getpid())) if share]
+        shares = [share for share in map(pss, descendants()) if share]
         if shares:
-            self._rounds[number].append((rss() / 1e6, fmean(shares) / 1e6, sum(shares) / 1e6))
+            self._rounds[number].append((resident_bytes() / 1e6, fmean(shares) / 1e6, sum(shares) / 1e6))
 
     @property
     def measures(self) -> list[Measure]:

@@ -1,12 +1,10 @@
-"""What /proc knows: who descends from whom, in which state, with how much memory."""
+"""What /proc knows of the processes that the soak torments: children, states, memory."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-
-__all__ = ["children", "descendants", "describe", "descriptors", "open_child", "pss", "rss", "send", "threads"]
 
 
 def children(pid: int) -> list[int]:
@@ -16,14 +14,6 @@ def children(pid: int) -> list[int]:
         for task in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
                 found += map(int, file.read().split())
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    """Its children and theirs, to any depth."""
-    found = children(pid)
-    for child in list(found):
-        found += descendants(child)
     return found
 
 
@@ -48,12 +38,6 @@ def send(pidfd: int, number: int) -> bool:
     return True
 
 
-def rss() -> int:
-    """Resident bytes of this process."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def pss(pid: int) -> int:
     """The share of a process in the memory of the machine, in bytes; 0 where it is gone."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as lines:
@@ -70,11 +54,6 @@ def descriptors() -> list[str]:
         with contextlib.suppress(OSError):  # the one that lists
             found.append(os.readlink(f"/proc/self/fd/{name}").partition(":[")[0])
     return sorted(found)
-
-
-def threads() -> int:
-    """How many threads this process has."""
-    return len(os.listdir("/proc/self/task"))
 
 
 def describe(pid: int) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["Shape", "shapes"]
-
 
 @dataclass(frozen=True)
 class Shape:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from support import command_envs
+from support.envs import command
 
 
 @pytest.fixture
 def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with ``my_envs.py`` in it (``support/command_envs.py``)."""
-    shutil.copy(str(command_envs.__file__), tmp_path / "my_envs.py")
+    """The working directory, with ``my_envs.py`` in it (``support/envs/command.py``)."""
+    shutil.copy(str(command.__file__), tmp_path / "my_envs.py")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "my_envs", raising=False)

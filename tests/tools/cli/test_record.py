@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from stepmill.tools.cli.commands.record import Grid
-from support.envs.replay import frames
+from support.envs.drawn import frames
 
 Run = Callable[..., Any]
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from support.process_envs import eventually
+from support.envs import command
+from support.waiting import eventually
 from support.watching import Client
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
-ENV = f"{Path(__file__).parents[2] / 'support' / 'watching.py'}:Painted"
+ENV = f"{command.__file__}:Painted"
 
 
 def _as_from_a_terminal() -> None:

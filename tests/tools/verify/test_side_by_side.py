@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -12,7 +11,7 @@ import pytest
 
 import stepmill
 from stepmill.tools.verify.side_by_side import NOTHING
-from support.official import PythonProbe, at, change_official, fail, install_probe
+from support.official import PythonProbe, at, fail
 
 MODES = ("next_step", "same_step", "disabled")
 WAYS = {
@@ -20,16 +19,6 @@ WAYS = {
     "inline": {"backend": "inline"},
     "async": {"batch_size": 3},
 }
-
-
-@pytest.fixture
-def probe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[PythonProbe]]:
-    return partial(install_probe, monkeypatch)
-
-
-@pytest.fixture
-def official(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    return partial(change_official, monkeypatch)
 
 
 def place(difference: stepmill.Difference | None) -> tuple[int, int, int, int]:

@@ -16,7 +16,7 @@ from stepmill import errors
 from stepmill.registry.records import find, own_ids
 from stepmill.tools.verify import entry as VERIFY
 from stepmill.tools.verify.side_by_side import NOTHING
-from support.official import PythonProbe, at, change_official, fail, install_probe
+from support.official import PythonProbe, at, fail
 
 MODES = ("next_step", "same_step", "disabled")
 WAYS = {
@@ -89,16 +89,6 @@ def test_the_same_seed_plays_the_same_run() -> None:
     first, again, other = (stepmill.verify("CartPole-v1", steps=400, seed=seed) for seed in (5, 5, 6))
     assert (first.steps, first.episodes) == (again.steps, again.episodes)
     assert (first.steps, first.episodes) != (other.steps, other.episodes)
-
-
-@pytest.fixture
-def probe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[PythonProbe]]:
-    return partial(install_probe, monkeypatch)
-
-
-@pytest.fixture
-def official(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    return partial(change_official, monkeypatch)
 
 
 # ---- ending early --------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import pytest
 
 import stepmill
 from stepmill.tools.watching.watch import Watch
-from support.watching import Client, Painted
+from support.envs.command import Painted
+from support.watching import Client
 
 
 @pytest.fixture

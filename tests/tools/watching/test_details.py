@@ -12,7 +12,8 @@ import pytest
 
 import stepmill
 from stepmill.tools.watching.details import details_of
-from support.watching import Client, Painted
+from support.envs.command import Painted
+from support.watching import Client
 
 
 class Counted:

@@ -14,7 +14,8 @@ from stepmill.tools.watching.control import Control
 from stepmill.tools.watching.watch import Watch
 from stepmill.views.pool import watched
 from support.browser import Browser, driver, needs_chromium
-from support.watching import Painted, link_in
+from support.envs.command import Painted
+from support.watching import link_in
 
 pytestmark = needs_chromium
 

@@ -20,7 +20,8 @@ import stepmill
 from stepmill.errors import ConfigError, UsageError
 from stepmill.tools.watching import guard as guarding
 from stepmill.tools.watching.watch import Watch
-from support.watching import Client, Painted, link_in
+from support.envs.command import Painted
+from support.watching import Client, link_in
 
 FILES = ["", "style.css", "app.js", "charts.js", "icon.svg", "state?viewer=a"]
 

@@ -21,9 +21,11 @@ import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.tools.watching.watch import Watch
-from support.forks import child, went_well
-from support.process_envs import eventually
-from support.watching import Client, Painted
+from support.envs import OddEnv
+from support.envs.command import Painted
+from support.processes import child, went_well
+from support.waiting import eventually
+from support.watching import Client
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -105,21 +107,8 @@ def test_an_async_pool(make: Make) -> None:
     assert client.state()["totals"]["steps"] == 80
 
 
-class Pair(gymnasium.Env[Any, Any]):
-    """Its reward is no number."""
-
-    observation_space = gymnasium.spaces.Discrete(2)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return 0, {}
-
-    def step(self, action: Any) -> Any:
-        return 0, float("nan"), True, False, {}
-
-
 def test_rewards_that_are_no_numbers(make: Make) -> None:
-    pool = make(Pair, num_envs=1, backend="inline")
+    pool = make(lambda: OddEnv(lambda obs, *_: (obs, float("nan"), True, False, {})), num_envs=1, backend="inline")
     client = watch(pool)
     pool.reset()
     play(pool, 4)

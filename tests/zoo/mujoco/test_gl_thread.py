@@ -11,8 +11,8 @@ import pytest
 
 from stepmill.errors import ClosedError
 from stepmill.zoo.mujoco.drawer import GlThread
-from support.interrupts import no_garbage_collection
 from support.subprocesses import run_well
+from support.waiting import no_garbage_collection
 
 
 class World:

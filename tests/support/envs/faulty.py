@@ -2,146 +2,29 @@
 
 from __future__ import annotations
 
-import array
 import collections
-import contextlib
 import ctypes
-import fcntl
-import gc
 import hashlib
 import itertools
 import os
-import re
 import resource
-import select
 import signal
 import subprocess
 import sys
-import termios
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-import stepmill
-from stepmill import EnvError, _native
-from stepmill.hosts.observing import stats_of
+from stepmill import EnvError
 from stepmill.hosts.process.remote_error import RemoteEnvError
-from stepmill.testing import end_servers
-from support.probes import ProbeTwin
-
-DEADLINE = 120.0  # seconds; for a machine under load, not for the code
-
+from support.envs import ProbeTwin
+from support.waiting import DEADLINE, tell_gate, wait_at_gate
 
 # ---- waiting -------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def no_hang(seconds: float = 2 * DEADLINE) -> Iterator[None]:
-    """Raises in the main thread what would otherwise wait forever: every wait of a pool looks for signals."""
-
-    def too_late(*_: object) -> NoReturn:
-        raise AssertionError(f"the test still waits after {seconds} s")
-
-    old = signal.signal(signal.SIGALRM, too_late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether the condition comes true: for what the kernel or another thread does in its own time."""
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        os.sched_yield()
-    return True
-
-
-def ends(pid: int, seconds: float = DEADLINE) -> bool:
-    """Whether a process ends, of whomever it is the child."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([pidfd], [], [], seconds)[0])
-    finally:
-        os.close(pidfd)
-
-
-class Gate:
-    """Tells when envs meet their mishaps, and holds them back where that is the mishap. Named pipes in a folder."""
-
-    def __init__(self, folder: Path, num_envs: int) -> None:
-        self.folder = folder
-        self._paths = [folder / "arrived", *(folder / f"open-{env_id}" for env_id in range(num_envs))]
-        for path in self._paths:
-            os.mkfifo(path)
-        # For both reading and writing: neither end waits for the other.
-        self._arrived, *self._opened = (os.open(path, os.O_RDWR) for path in self._paths)
-
-    def wait(self) -> int:
-        """The next env that meets its mishap."""
-        assert select.select([self._arrived], [], [], DEADLINE)[0], "no env came to the gate"
-        return os.read(self._arrived, 1)[0]
-
-    @property
-    def num_arrivals(self) -> int:
-        """How many envs have come that no test has waited for yet."""
-        found = array.array("i", [0])
-        fcntl.ioctl(self._arrived, termios.FIONREAD, found)
-        return found[0]
-
-    def open(self, env_id: int) -> None:
-        """Lets one step of that env through."""
-        os.write(self._opened[env_id], b"x")
-
-    def close(self) -> None:
-        """Lets everybody through, now and later."""
-        for path in self._paths:
-            path.unlink()
-        for fd in (self._arrived, *self._opened):
-            os.close(fd)
-
-
-class GateClock:
-    """In place of ``time`` where a deadline is kept: it stands still until ``arrivals`` envs have come to the gate."""
-
-    def __init__(self, gate: Gate, arrivals: int = 1) -> None:
-        self._gate = gate
-        self._arrivals = arrivals
-        self._looks = 0  # since then
-
-    def monotonic(self) -> float:
-        """Late after some looks more: by then the env waits at the gate, and what it said before has been heard."""
-        self._looks += self._gate.num_arrivals >= self._arrivals
-        return 1e9 if self._looks > 8 else 0.0
-
-
-def tell_gate(folder: str, env_id: int) -> None:
-    """In an env: says that it is there. Nothing happens where there is no gate, or none any more."""
-    with contextlib.suppress(FileNotFoundError):
-        arrived = os.open(f"{folder}/arrived", os.O_RDWR)
-        os.write(arrived, bytes([env_id]))
-        os.close(arrived)
-
-
-def wait_at_gate(folder: str, env_id: int) -> None:
-    """In an env: blocks in a system call until the test opens the gate."""
-    with contextlib.suppress(FileNotFoundError):
-        opened = os.open(f"{folder}/open-{env_id}", os.O_RDONLY | os.O_NONBLOCK)
-        os.set_blocking(opened, True)
-        os.read(opened, 1)
-        os.close(opened)
 
 
 # ---- mishaps -------------------------------------------------------------------------------------
@@ -365,6 +248,15 @@ def send(pool: Any, *env_ids: int) -> None:
     pool.send(np.array([(1 + env_id) / 8 for env_id in ids], np.float32), np.array(ids))
 
 
+def elapsed(rows: dict[int, Row]) -> list[int]:
+    return [row.elapsed for _, row in sorted(rows.items())]
+
+
+def abnormal(rows: dict[int, Row]) -> list[int]:
+    """The ids of envs whose rows say that they failed."""
+    return [env_id for env_id, row in sorted(rows.items()) if row.abnormal]
+
+
 def outcome(call: Callable[[], Any]) -> tuple[Any, EnvError | None]:
     """What a call gave, whether it raised or not."""
     try:
@@ -374,95 +266,6 @@ def outcome(call: Callable[[], Any]) -> tuple[Any, EnvError | None]:
 
 
 # ---- what a process holds ------------------------------------------------------------------------
-
-
-def belongings() -> collections.Counter[str]:
-    """Threads, open descriptors by their kind, and living descendants of this process."""
-    found = [f"process {pid}" for pid in descendants()]
-    for path in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            found.append(f"thread {(path / 'comm').read_text().strip()}")
-    for path in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # the one through which we look
-            found.append(f"descriptor {re.sub('[0-9]+', '', os.readlink(path))}")
-    return collections.Counter(found)
-
-
-def left_since(before: collections.Counter[str]) -> list[str]:
-    """What is there that was not before, and stays. Threads and processes end a little after a call ends them."""
-    gc.collect()  # errors and their tracebacks, which hold batches, are in cycles
-    end_servers()
-    if eventually(lambda: belongings() <= before):
-        return []  # a second look might see what the test runner itself has open for a moment
-    return sorted((belongings() - before).elements())
-
-
-def descendants(root: int | None = None) -> set[int]:
-    """All processes below one, but for those that ended."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (found := _parent_of(int(name))) is not None:
-            parents.setdefault(found, []).append(int(name))
-    known: set[int] = set()
-    todo = [root or os.getpid()]
-    while todo:
-        new = parents.get(todo.pop(), [])
-        known.update(new)
-        todo += new
-    return known
-
-
-def parent_of(pid: int) -> int:
-    parent = _parent_of(pid)
-    assert parent is not None
-    return parent
-
-
-def _parent_of(pid: int) -> int | None:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state == "Z" else int(parent)
-    return None
-
-
-def worker_pids(pool: Any) -> list[int]:
-    """Of living workers only: -1, in place of a dead one's, is everybody to ``os.kill``."""
-    stats = stats_of(pool) if isinstance(pool, _native.Engine) else pool.stats()  # managers have an engine alone
-    workers = stats["workers"]
-    assert all(worker["alive"] and worker["pid"] > 1 for worker in workers), workers
-    return [worker["pid"] for worker in workers]
-
-
-def server_of(pool: Any) -> int:
-    """The process above the template of the pool, which ``stats`` shows too."""
-    pid = parent_of(parent_of(worker_pids(pool)[0]))
-    assert pid in [one["pid"] for one in pool.stats()["servers"] if one["pools"] > 0]
-    return pid
-
-
-def server_of_a_pool(**arguments: Any) -> int:
-    """The server of a pool that is closed again."""
-    with stepmill.make(ProbeTwin, backend="process", **arguments) as pool:
-        pool.reset()
-        return server_of(pool)
-
-
-def signal_to(pid: int, number: int = signal.SIGKILL) -> None:
-    """Signals a process below this one, and never any other."""
-    assert pid > 1, pid
-    pidfd = os.pidfd_open(pid)  # from here on the number cannot become another's
-    try:
-        assert pid in descendants(), f"{pid} is not ours"
-        signal.pidfd_send_signal(pidfd, number)
-    finally:
-        os.close(pidfd)
-
-
-def kill_worker(pool: Any, index: int) -> int:
-    """SIGKILL to a living worker; its pid."""
-    pid = worker_pids(pool)[index]
-    signal_to(pid)
-    return pid
 
 
 class Surroundings(ProbeTwin):

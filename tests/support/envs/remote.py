@@ -95,32 +95,6 @@ class Greedy:
         return keep_the_lock, ()
 
 
-class Mixed(gymnasium.Env[Any, Any]):
-    """Observations and actions have several parts, of several types."""
-
-    observation_space = spaces.Dict(
-        {
-            "noise": spaces.Box(-1, 1, (2, 3), np.float32),
-            "counts": spaces.Tuple([spaces.Discrete(100), spaces.MultiBinary(2)]),
-        }
-    )
-    action_space = spaces.Tuple([spaces.Discrete(3), spaces.Dict({"push": spaces.Box(-1, 1, (2,), np.float64)})])
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.at = 0
-        return self._look(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        chosen, pushed = action
-        self.at += 1
-        return self._look(), float(chosen + pushed["push"].sum()), self.at == 5, False, {}
-
-    def _look(self) -> Any:
-        noise = self.np_random.uniform(-1, 1, (2, 3)).astype(np.float32)
-        return {"noise": noise, "counts": (self.at, np.array([self.at % 2, 1], np.int8))}
-
-
 class Sleeper(gymnasium.Env[np.ndarray, np.ndarray]):
     """A step takes as many seconds as its action says."""
 

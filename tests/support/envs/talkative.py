@@ -11,8 +11,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["CRASH", "CRASH_IN_RESET", "InterruptingEnv", "TalkativeEnv"]
-
 CRASH, CRASH_IN_RESET = 1, 2
 
 

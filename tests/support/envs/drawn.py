@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.timestep import BaseEnvTimestep
-from support.process_envs import descendants
+from support.processes import descendants
 
 BITS, BLOCK = 6, 16
 
