@@ -316,7 +316,7 @@ def test_a_missing_part_is_named_and_refused(view: str) -> None:
         pool.reset()
         action = mixed_action(2)
         del action["choice"]
-        assert_refused(pool, lambda: pool.send(action), errors.ActionError, ValueError, "'choice' is missing")
+        assert_refused(pool, lambda: pool.send(action), errors.ActionError, ValueError, "got one without 'choice'")
         assert_refused(pool, lambda: pool.send(GOOD), errors.ActionError, ValueError, "dict with the keys", "'box'")
 
 

@@ -217,7 +217,7 @@ UNFIT: dict[str, tuple[spaces.Space[Any], Any, tuple[str, ...]]] = {
     "nan as a whole number": (BYTES2, np.array([np.nan, 0]), ("a number", "nan")),
     "a fraction as Discrete": (spaces.Discrete(3), 1.5, ("1.5",)),
     "two for Discrete": (spaces.Discrete(3), np.array([1, 2]), ("(2,)",)),
-    "a key missing": (TREE, {"a": GOOD, "t": ""}, ("a dict with the key 'b'",)),
+    "a key missing": (TREE, {"a": GOOD, "t": ""}, ("a dict with the keys 'a', 'b', 't', got one without 'b'",)),
     "a part missing": (TREE, {"a": GOOD, "b": (1,), "t": ""}, ("observation['b']", "2 parts")),
     "a part too long": (TREE, {"a": GOOD, "b": (1, np.zeros(5)), "t": ""}, ("observation['b'][1]", "(2,)", "(5,)")),
     "a list for a dict": (TREE, [GOOD], ("a dict",)),

@@ -101,7 +101,7 @@ class TreeNode {
         const nanobind::object part = nanobind::borrow(PyDict_GetItemWithError(value.ptr(), keys_[i].ptr()));
         if (!part.is_valid()) forget_error();
         const std::string key = text_of(nanobind::repr(keys_[i]));
-        if (!part.is_valid()) refuse(path, expected() + ", but " + key + " is missing");
+        if (!part.is_valid()) refuse(path, expected() + ", got one without " + key);
         children_[i].take_apart(part, path + "[" + key + "]", only_these, take, refuse);
       }
       if (only_these && !path.empty() && PyDict_Size(value.ptr()) != static_cast<Py_ssize_t>(children_.size()))
