@@ -124,3 +124,9 @@ def test_the_workflow_builds_for_every_python_that_we_name() -> None:
     named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     for matrix in re.findall(r"python: \[(.*)\]", WORKFLOW.read_text()):
         assert re.findall(r'"(.*?)"', matrix) == named
+
+
+def test_the_workflow_compares_the_tag_with_the_version() -> None:
+    """It greps for a line: in the file that has it."""
+    ((file),) = re.findall(r'grep .*"__version__ = .*" (\S+)$', WORKFLOW.read_text(), re.MULTILINE)
+    assert f'__version__ = "{stepmill.__version__}"' in (ROOT / file).read_text().splitlines()
