@@ -74,10 +74,10 @@ run: install  ## the demo: builds, then CartPole here and in Gymnasium
 	$(call say,the demo)
 	@$(BIN)/stepmill demo -o build/demo.png
 
-# Every test, in at most four of its cases; with a filter, all cases of those that it names.
+# Every test, but for those of simulators, in two of its cases; with a filter, all cases of those that it names.
 test: develop  ## the tests; FILTER="managers and not model" runs some of them, as in pytest -k
 	$(if $(FILTER),,@$(MAKE) --no-print-directory test-cpp)
-	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)",--few-cases)
+	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)",--quick)
 
 # What is longer, and passes before a change goes in too.
 test-all: test test-more  ## make test and all that is longer and needs no other library
@@ -100,7 +100,7 @@ clean:  ## removes what was built
 ##@ Longer tests
 
 test-more: develop test-stress test-parity test-mujoco  ## what test-all has besides make test
-	$(BIN)/python $(PYTEST) -m "slow and not zoo" --few-cases $(foreach one,$(PARITY_TESTS),--ignore $(one))
+	$(BIN)/python $(PYTEST) -m "slow and not zoo" --quick $(foreach one,$(PARITY_TESTS),--ignore $(one))
 
 # Their cases all run in the next two targets.
 PARITY_TESTS := tests/zoo/test_parity.py tests/zoo/mujoco/test_parity.py

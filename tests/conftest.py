@@ -24,26 +24,36 @@ from support.waiting import Gate, no_hang
 collect_ignore = ["site"]
 
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
-FEW_CASES = 4
+# For `make test`. The others count as slow, and `make test-all` runs them.
+QUICK_CASES = 2  # of each test
+LONG = (
+    "zoo/",
+    "examples/",
+    "wrappers/test_atari.py",
+    "tools/watching/test_page.py",
+)  # simulators, trainings, a browser
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--few-cases", action="store_true", help=f"of each test, all but {FEW_CASES} cases count as slow")
+    parser.addoption("--quick", action="store_true", help="what drives simulators, and most cases, count as slow")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` asks every question in a few cases, `make test-all` in every combination of what it may depend on.
+    """`make test` asks every question in two cases, `make test-all` in every combination of what it may depend on.
 
     What holds for the project as a whole, in the files of this folder, is asked in all cases, which are quick.
     """
-    if not config.getoption("few_cases"):
+    if not config.getoption("quick"):
         return
-    parts = [item for item in items if item.path.parent != Path(__file__).parent]
-    for _, cases in itertools.groupby(parts, key=lambda item: item.nodeid.partition("[")[0]):
+    here = Path(__file__).parent
+    for _, cases in itertools.groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         # In the order of a checksum: cases next to each other differ in the last parameter only.
-        for case in sorted(cases, key=lambda item: zlib.crc32(item.nodeid.encode()))[FEW_CASES:]:
-            case.add_marker("slow")
+        ordered = sorted(cases, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        path = ordered[0].path.relative_to(here).as_posix()
+        if "/" in path:
+            for case in ordered[0 if path.startswith(LONG) else QUICK_CASES :]:
+                case.add_marker("slow")
 
 
 def pytest_configure() -> None:

@@ -128,5 +128,5 @@ def test_the_workflow_builds_for_every_python_that_we_name() -> None:
 
 def test_the_workflow_compares_the_tag_with_the_version() -> None:
     """It greps for a line: in the file that has it."""
-    ((file),) = re.findall(r'grep .*"__version__ = .*" (\S+)$', WORKFLOW.read_text(), re.MULTILINE)
+    (file,) = re.findall(r'grep .*"__version__ = .*" (\S+)$', WORKFLOW.read_text(), re.MULTILINE)
     assert f'__version__ = "{stepmill.__version__}"' in (ROOT / file).read_text().splitlines()
