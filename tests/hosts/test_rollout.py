@@ -187,6 +187,22 @@ def test_a_policy_may_write_into_what_it_sees() -> None:
         assert_same(pool.rollout(policy, 1).observations[0], rollout.last_observation)
 
 
+@pytest.mark.parametrize("batch_size", [4, 2], ids=["sync", "async"])
+def test_a_policy_cannot_send_its_actions_to_other_envs(batch_size: int) -> None:
+    """The ids that it sees are read-only, in every turn."""
+    turns: list[bool] = []
+
+    def swap(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
+        turns.append(env_ids.flags.writeable)
+        return np.zeros(len(env_ids), np.int64)
+
+    with stepmill.make("CartPole-v1", num_envs=4, batch_size=batch_size, seed=0) as pool:
+        pool.rollout(swap, 8)
+        for batch, _ in zip(pool.play(swap), range(6), strict=False):
+            turns.append(batch.env_ids.flags.writeable or batch.info["env_id"].flags.writeable)
+    assert set(turns) == {False}
+
+
 def test_generators_are_those_of_seed_and_env() -> None:
     def policy(observation: Any, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> Any:
         assert len(rngs) == len(env_ids)

@@ -107,6 +107,28 @@ def test_a_cut_off_life_is_not_continued() -> None:
         assert (after > before) == continues
 
 
+def test_the_generator_is_the_one_that_draws_the_no_ops() -> None:
+    env = AtariGame("breakout", use_fire_reset=False)
+    env.reset(seed=3)
+    assert env.np_random_seed == 3
+    frames = []
+    for _ in range(2):
+        env.np_random = np.random.default_rng(0)
+        frames.append(env.reset()[1]["episode_frame_number"])
+        assert env.np_random.bit_generator.state != np.random.default_rng(0).bit_generator.state
+    assert frames == [np.random.default_rng(0).integers(1, 31)] * 2
+
+
+@pytest.mark.parametrize("episodic_life", [False, True])
+def test_a_game_that_is_said_to_be_over_begins_anew(episodic_life: bool) -> None:
+    env = AtariGame("breakout", episodic_life=episodic_life, noop_max=1)
+    env.reset(seed=0)
+    before = [env.step(0)[4]["episode_frame_number"] for _ in range(3)][-1]
+    env.episode_return, env.was_real_done = 5.0, True
+    assert env.reset()[1]["episode_frame_number"] < before
+    assert (env.episode_return, env.was_real_done) == (0.0, False)
+
+
 @pytest.mark.parametrize("episodic_life", [False, True])
 def test_games_whose_first_action_is_not_a_noop_begin_too(episodic_life: bool) -> None:
     env = AtariGame("backgammon", episodic_life=episodic_life)
@@ -178,7 +200,7 @@ def test_other_mistakes() -> None:
     with pytest.raises(ConfigError, match="expected the name of a ROM, such as 'ms_pacman', got 'Pong'"):
         AtariGame("Pong")
     with pytest.raises(UsageError, match="pong: step before reset"):
-        AtariGame("pong").step(0)
+        AtariGame("pong").step(18)
 
 
 @pytest.mark.parametrize("content", [b"", b"no game" * 500, None], ids=["empty", "noise", "missing"])

@@ -54,6 +54,7 @@ class Turn:
     def __init__(self, sent: list[Sent], result: Any, seconds: float, error: EnvError | None) -> None:
         self.sent, self.result, self.seconds, self.error = sent, result, seconds, error
         self.env_ids: np.ndarray = result[4]["env_id"]
+        self.env_ids.flags.writeable = False  # a policy sees it, and actions are sent by it
         self.goes_on: np.ndarray | None = None
         self.resets: tuple[Sequence[int], Sequence[int | None] | None] | None = None
 
@@ -115,6 +116,7 @@ class Player:
         size = self._batch_size or len(env_ids)
         parts = [slice(at, at + size) for at in range(0, len(env_ids), size)]
         shown = env_ids + self._first
+        shown.flags.writeable = False
         return [(map_tree(operator.itemgetter(part), observation), env_ids[part], shown[part]) for part in parts]
 
     def _send(self, actions: Any, env_ids: np.ndarray, owners: np.ndarray) -> None:
@@ -152,6 +154,7 @@ class Player:
         """The envs of a turn that wait for actions."""
         observation, env_ids = turn.result[0], turn.env_ids
         owners = turn.result[4]["players"]["env_id"] if self._has_players else env_ids
+        owners.flags.writeable = False
         if self._objects is not None:
             observation = map_trees(lambda _, part: _as_array(part), self._objects, observation)
         if turn.goes_on is not None:

@@ -79,8 +79,9 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         self.metadata, self.render_mode = console.metadata, console.render_mode
         self.observation_space, self.action_space = console.observation_space, spaces.Discrete(console.num_actions)
         self._env: Any = console
-        if o.episodic_life:
-            self._env = EpisodicLifeEnv(self._env)
+        self._lives = EpisodicLifeEnv(console) if o.episodic_life else None
+        if self._lives is not None:
+            self._env = self._lives
         if o.use_fire_reset and console.has_fire:
             self._env = FireResetEnv(self._env)
         if o.reward_clip:
@@ -95,7 +96,6 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         if self.options.max_episode_steps is not None and self._steps >= self.options.max_episode_steps:
             options = options or {"new_game": True}  # the pool has cut the life off: it is not continued
         observation, info = self._env.reset(seed=seed, options=options)
-        self._np_random = self._console.np_random
         self._steps, self.lives = 0, info["lives"]
         info["reward"] = 0.0  # whatever a no-op and FIRE brought
         if self.options.zero_discount_on_life_loss:
@@ -104,6 +104,8 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Takes an action ``frame_skip`` times, or until the game is over."""
+        if not self._console.is_loaded:
+            raise UsageError(f"{self.game}: step before reset")
         observation, reward, terminated, truncated, info = self._env.step(self._console.actions[action])
         self._steps += 1
         before, self.lives = self.lives, info["lives"]
@@ -126,10 +128,34 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         """The score of the game so far: all rewards, unclipped."""
         return self._console.episode_return
 
+    @episode_return.setter
+    def episode_return(self, value: float) -> None:
+        self._console.episode_return = value
+
     @property
     def was_real_done(self) -> bool:
-        """Whether the game is over, or has not begun."""
+        """Whether the game is over, or has not begun. If it is set to true, the next reset begins a game."""
         return self._console.is_over
+
+    @was_real_done.setter
+    def was_real_done(self, value: bool) -> None:
+        self._console.is_over = value
+        if self._lives is not None:
+            self._lives.was_real_done = value
+
+    # The generator is the console's, which draws the number of no-ops.
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        return self._console.np_random
+
+    @np_random.setter
+    def np_random(self, value: np.random.Generator) -> None:
+        self._console.np_random = value
+
+    @property
+    def np_random_seed(self) -> int:
+        return self._console.np_random_seed
 
 
 class AtariConsole(gymnasium.Env[np.ndarray, Any]):
@@ -153,7 +179,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
         self._names = [action.name for action in ale_py.Action]
         self.action_space = spaces.Discrete(len(self._names))
         self.actions = list(range(len(self._names)))  # the game's own, once it is loaded
-        self._is_loaded = False
+        self.is_loaded = False
         known = GAMES.get(game)
         if known is None or o.mode is not None or o.difficulty is not None:  # to see now whether the game has them
             self._seed_emulator(None)
@@ -186,8 +212,6 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
         return self._observation(), self._info(0.0, False) | seeds
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        if not self._is_loaded:
-            raise UsageError(f"{self.game}: step before reset")
         act, game_over = self._act, self._game_over
         reward, terminated, truncated = 0.0, False, False
         for left in self._countdown:
@@ -252,7 +276,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
 
     def load_once(self) -> None:
         """Loads the ROM, if it is not loaded yet."""
-        if not self._is_loaded:
+        if not self.is_loaded:
             self._seed_emulator(None)
             self._load()
 
@@ -270,7 +294,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
                 f"{self.game}: expected {known.num_actions} actions and a screen of {known.height} x {WIDTH}, got "
                 f"{found[0]} and {found[1]} x {found[2]}: this ale-py is newer than this stepmill knows"
             )
-        self._is_loaded = True
+        self.is_loaded = True
 
 
 def _set(what: str, game: str, value: int | None, put: Any, available: Any) -> None:
