@@ -341,7 +341,7 @@ def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) 
 
 
 def _all_seeds(seed: Any, num_envs: int) -> Sequence[int]:
-    """The same for all envs of a pool; for a number it is a range, since there may be a million envs."""
+    """The seeds of all envs of a pool; for a number they are a range, since there may be a million envs."""
     if seed is None:
         seed = secrets.randbelow(DRAWN_SEED_LIMIT - num_envs + 1)
     if _is_list(seed):

@@ -414,6 +414,30 @@ def test_a_dict_that_changes_while_it_is_read() -> None:
     run_well(code)
 
 
+class Keyless(dict[str, Any]):
+    def keys(self) -> Any:
+        raise RuntimeError("a dict's own keys are asked")
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ({"a": 3, "b": [0]}, r"action\['a'\]: expected an empty dict, got an int"),
+        ({"a": {"c": 1}, "b": [0]}, r"action\['a'\]: expected an empty dict, got \['c'\]"),
+        ({"a": Keyless(c=1), "b": [0]}, r"action\['a'\]: expected an empty dict, got \['c'\]"),
+        (Keyless(b=[0]), "expected a dict with the keys 'a', 'b', got one without 'a'"),
+        (Keyless(a={}, b=[0], c=1), r"expected only the keys 'a', 'b'.* got the keys \['a', 'b', 'c'\]"),
+    ],
+)
+def test_dicts_of_another_shape_are_refused_with_both(action: Any, message: str) -> None:
+    env = env_of(spaces.Dict(a=spaces.Dict(), b=spaces.Discrete(2)))
+    with stepmill.make(env, backend="inline") as pool:
+        pool.reset()
+        with pytest.raises(errors.ActionError, match=message):
+            pool.step(action)
+        assert pool.step({"a": {}, "b": [1]})[-1]["got"]["b"] == [1]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_interrupts_inside_of_user_code_come_through(error: type[BaseException]) -> None:
     bad = Raises(error)

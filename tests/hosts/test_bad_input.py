@@ -31,7 +31,7 @@ BAD_IDS = {
     "out-of-range": ([3], *ID, "env_id 3", "[0, 3)"),
     "far-out": ([2**31], *ID, "env_id 2147483648", "[0, 3)"),
     "farther-out": ([2**32], *ID, "env_id 4294967296", "[0, 3)"),
-    "unsigned": (np.array([2**64 - 1], np.uint64), *ID, "out of range [0, 3)"),
+    "unsigned": (np.array([2**64 - 1], np.uint64), *ID, "env_id 18446744073709551615 is out of range"),
     "beyond-64-bits": ([2**70], *NOT_IDS, "object"),
     "negative": ([-1], *ID, "env_id -1", "[0, 3)"),
     "repeated": ([1, 1], *ID, "env_id 1 is given twice"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -337,6 +338,15 @@ def test_a_function_of_another_shape_is_told_what_is_expected(policy: Any, messa
             with pytest.raises(
                 errors.InputError, match=r"expected a function policy\(observations, env_ids, gen.*" + message
             ):
+                play()
+
+
+def test_begin_of_a_policy_must_be_a_method() -> None:
+    policy: Any = functools.partial(zeros)
+    policy.begin = 5
+    with stepmill.make("CartPole-v1", num_envs=2) as pool:
+        for play in (lambda: pool.rollout(policy, 2), lambda: pool.play(policy)):
+            with pytest.raises(errors.InputError, match=r"expected a method begin\(env_ids\), got begin = 5"):
                 play()
 
 

@@ -328,7 +328,12 @@ Ids read_ids(nb::handle given, const std::string& name) {
   if (PyArray_NDIM(array) != 1 || (!PyTypeNum_ISINTEGER(PyArray_TYPE(array)) && size != 0))
     raise("EnvIdError", name + ": expected a 1-d array of integers, got " + describe_object(holder));
   nb::object out = owned(PyArray_FROM_OTF(holder.ptr(), NPY_INT64, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
-  return {out, {data_of<const std::int64_t>(out), size}};
+  const Ids ids{out, {data_of<const std::int64_t>(out), size}};
+  if (PyTypeNum_ISUNSIGNED(PyArray_TYPE(array)))  // from 2^63 on they are negative now
+    for (const std::int64_t id : ids.numbers)
+      if (id < 0)
+        raise("EnvIdError", name + " " + std::to_string(static_cast<std::uint64_t>(id)) + " is out of range");
+  return ids;
 }
 
 void write_leaf(nb::handle value, const LeafInput& in) {

@@ -92,7 +92,13 @@ std::string text_of(nb::handle str) {
   return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
 }
 
-std::string keys_in(nb::handle dict) { return text_of(nb::repr(nb::list(dict.attr("keys")()))); }
+std::string keys_in(nb::handle dict) {
+  const nb::object keys = owned(PyDict_Keys(dict.ptr()));  // not the method, which a subclass may have of its own
+  const nb::object text = nb::steal(PyObject_Repr(keys.ptr()));
+  if (text.is_valid()) return text_of(text);
+  forget_error();
+  return std::to_string(PyList_GET_SIZE(keys.ptr())) + " whose repr() raises";
+}
 
 std::string describe_object(nb::handle object) {
   if (PyArray_Check(object.ptr())) {

@@ -29,6 +29,7 @@ class TreeNode {
           PyUnicode_InternInPlace(&raw);
           interned = nanobind::steal(raw);
         }
+        labels_.push_back(text_of(nanobind::repr(interned)));
         keys_.push_back(std::move(interned));
         children_.emplace_back(child);
       }
@@ -73,7 +74,7 @@ class TreeNode {
   // The keys of a dict, for messages.
   std::string key_list() const {
     std::string out;
-    for (const auto& key : keys_) out += (out.empty() ? "" : ", ") + text_of(nanobind::repr(key));
+    for (const auto& label : labels_) out += (out.empty() ? "" : ", ") + label;
     return out;
   }
 
@@ -95,17 +96,16 @@ class TreeNode {
         children_[i].take_apart(PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)),
                                 path + "[" + std::to_string(i) + "]", only_these, take, refuse);
     } else {
-      const auto expected = [&] { return "expected a dict with the keys " + key_list(); };
+      const auto expected = [&] { return keys_.empty() ? "expected an empty dict" : "expected a dict with the keys " + key_list(); };
       if (!PyDict_Check(value.ptr())) refuse(path, expected() + ", got " + describe_object(value));
       for (std::size_t i = 0; i < children_.size(); ++i) {
         const nanobind::object part = nanobind::borrow(PyDict_GetItemWithError(value.ptr(), keys_[i].ptr()));
         if (!part.is_valid()) forget_error();
-        const std::string key = text_of(nanobind::repr(keys_[i]));
-        if (!part.is_valid()) refuse(path, expected() + ", got one without " + key);
-        children_[i].take_apart(part, path + "[" + key + "]", only_these, take, refuse);
+        if (!part.is_valid()) refuse(path, expected() + ", got one without " + labels_[i]);
+        children_[i].take_apart(part, path + "[" + labels_[i] + "]", only_these, take, refuse);
       }
       if (only_these && !path.empty() && PyDict_Size(value.ptr()) != static_cast<Py_ssize_t>(children_.size()))
-        refuse(path, "expected only the keys " + key_list() + ", got " + keys_in(value));
+        refuse(path, (keys_.empty() ? "expected an empty dict" : "expected only the keys " + key_list()) + ", got " + keys_in(value));
     }
   }
 
@@ -116,6 +116,7 @@ class TreeNode {
   int leaf_ = 0;
   std::vector<TreeNode> children_;
   std::vector<nanobind::object> keys_;
+  std::vector<std::string> labels_;  // the keys in messages: made once, since paths are made in every step
 };
 
 }  // namespace stepmill

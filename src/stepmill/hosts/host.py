@@ -116,7 +116,7 @@ class PythonHost(Host, Protocol):
         ...
 
     def pack_objects(self, objects: list[Any]) -> Any:
-        """The same for one env, from parts that the caller has already read from its action."""
+        """What ``pack_actions`` gives for one env, from parts that the caller has already read from its action."""
         ...
 
     def pack_options(self, options: dict[str, Any] | None, preparation: Preparation | None) -> Any:

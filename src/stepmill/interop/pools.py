@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.errors import ClosedError, ConfigError, UnsupportedError
 from stepmill.views.gymnasium import GymnasiumPool
 from stepmill.views.pool import PoolView
 
@@ -24,8 +25,10 @@ def check_pool(
         players: Whether its envs may have several players.
     """
     if not isinstance(given, GymnasiumPool):
-        got = "a pool of another view" if isinstance(given, PoolView) else repr(given)
+        got = "a pool of another view" if isinstance(given, PoolView) else reprlib.repr(given)
         raise ConfigError(f"{user}: expected a pool of stepmill.make(..., env_type='gymnasium'){others}, got {got}")
+    if given.closed:
+        raise ClosedError(f"{user}: {given!r} cannot be used any more: make another one")
     if given.num_players > 1 and not players:
         refuse_players(user, library, given.spec.id, given.num_players)
     if given.settings.output != "numpy" and not tensors:

@@ -35,7 +35,7 @@ class RecordedWrapper(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Record
 
 
 class RecordedObservationWrapper(RecordedWrapper, gymnasium.ObservationWrapper[Any, Any, Any]):
-    """The same for wrappers that only change observations."""
+    """A wrapper that only changes observations, and whose arguments are a part of the env's spec."""
 
 
 def refuse(wrapper: str, expected: str, got: Any) -> NoReturn:

@@ -20,7 +20,15 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 import stepmill
-from stepmill.errors import ConfigError, CopyError, EnvError, InputError, UnknownConfigError, UnsupportedError
+from stepmill.errors import (
+    ClosedError,
+    ConfigError,
+    CopyError,
+    EnvError,
+    InputError,
+    UnknownConfigError,
+    UnsupportedError,
+)
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
 from stepmill.registry import records as registry
 from support.envs.contract import Pair
@@ -70,7 +78,21 @@ def test_pools_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
             StepmillVecEnv(pool)
 
 
-@pytest.mark.parametrize("given", [None, "CartPole-v1", TalkativeEnv])
+def test_a_closed_pool() -> None:
+    with stepmill.make("CartPole-v1", autoreset="same_step") as pool:
+        pass
+    with pytest.raises(ClosedError, match=r"CartPole-v1.*closed\) cannot be used any more: make another one"):
+        StepmillVecEnv(pool)
+
+
+class WithoutRepr:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "given", [None, "CartPole-v1", TalkativeEnv, WithoutRepr()], ids=["none", "text", "class", "odd"]
+)
 def test_what_is_no_pool(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"expected a pool of stepmill\.make"):
         StepmillVecEnv(given)

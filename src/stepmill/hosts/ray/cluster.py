@@ -143,7 +143,7 @@ def _stranger(connection: socket.socket) -> str | None:
 
 
 def _stranger_to_ray(ray: ModuleType, address: str, seconds: float) -> str | None:
-    """The same for a service of Ray that is not the cluster's own, such as a node's, as far as Ray can tell us."""
+    """Which service of Ray answers that is not the cluster's own, such as a node's; None as far as Ray can tell."""
     try:
         ask = ray._raylet.InnerGcsClient.standalone  # what `ray health-check` uses, with a deadline
         lacks_token, has_no_answer = ray.exceptions.AuthenticationError, ray.exceptions.RpcError
@@ -176,7 +176,7 @@ class ActorPlan:
         return ", ".join(f"{amount:g} {name}" for name, amount in self.needs.items())
 
     def options(self) -> dict[str, Any]:
-        """The same as Ray's options of an actor."""
+        """What each actor needs, as options of Ray."""
         rest = dict(self.needs)
         options: dict[str, Any] = {"num_cpus": rest.pop("CPU"), "num_gpus": rest.pop("GPU", 0)}
         if "memory" in rest:

@@ -281,7 +281,7 @@ class EnvActor:
         return describe(error)
 
     def _moved(self, error: EnvError) -> EnvError:
-        """The same for the caller, for whom the envs have other numbers than here."""
+        """An error with the number that its env has for the caller."""
         if error.env_id is None:
             return error
         there = self._first + error.env_id

@@ -226,7 +226,7 @@ def _record_together(
     steps: int,
     record: Record,
 ) -> None:
-    """The same turns, where each is one step of all envs: with cheap envs, what is left out here would be felt."""
+    """Turns that are one step of all envs each: with cheap envs, what is left out here would be felt."""
     shown.flags.writeable = False
     step, begin = engine.step_all, caller.begin
     for at in range(steps):

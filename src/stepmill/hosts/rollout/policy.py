@@ -77,6 +77,8 @@ def _stacked(actions: Sequence[Any]) -> Any:
 
 def check_policy(policy: Any, user: str) -> None:
     """Raises InputError if it cannot be called as a policy."""
+    if not callable(getattr(policy, "begin", print)):
+        raise InputError(f"{user}: expected a method begin(env_ids), got begin = {policy.begin!r}")
     if (problem := _shape_problem(policy, 3)) is None:
         return
     advice = ""

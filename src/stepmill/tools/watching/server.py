@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def handle_one_request(self) -> None:
-        """The same, but nothing is answered any more once the page has ended."""
+        """Answers a request, and none any more once the page has ended."""
         super().handle_one_request()
         if self.server.stopped:
             self.close_connection = True

@@ -79,7 +79,7 @@ def _of_native(source: NativeSource) -> tuple[dict[str, Any], dict[str, Any], bo
 
 
 def _of_python(source: PythonSource) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """The same; an option without a value is ``REQUIRED``."""
+    """What ``_of_native`` says, about a Python env; an option without a value is ``REQUIRED``."""
     env = source.envs[0]
     described = describe_source(source)
     factory = env.factory

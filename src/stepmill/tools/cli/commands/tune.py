@@ -252,7 +252,7 @@ def first_setups(is_native: bool, cores: int, num_envs: int | None) -> list[Setu
 
 
 def batch_setups(best: Setup) -> list[Setup]:
-    """The same in async, with smaller and smaller batches."""
+    """The best setup in async mode, with smaller and smaller batches."""
     if best.backend == "inline":  # nothing goes on while a batch is received
         return []
     sizes = {best.num_envs // share for share in (2, 4, 8)} - {0, best.num_envs}
