@@ -29,6 +29,7 @@ _EXPECTED_TO_FAIL = {
 _PASSES = {"test_evaluate_policy_monitors[None]"}  # of those above
 # The env draws from its action space, which SB3 seeds because DummyVecEnv shares it. Unseeded, it is luck.
 _MAY_FAIL = {f"test_discrete[env{env}-{model}]" for env in (1, 2) for model in ("A2C", "PPO")}
+_MAY_FAIL |= {f"test_continuous[{model}]" for model in ("A2C", "PPO", "SAC", "DDPG", "TD3")}
 
 
 class InThisProcess(StepmillVecEnv):
