@@ -19,6 +19,7 @@
 #include "bindings/python/exit.h"
 #include "bindings/engine.h"
 #include "bindings/engine_parcels.h"
+#include "bindings/engine_states.h"
 #include "bindings/engine_tap.h"
 #include "bindings/hosts/inline_host.h"
 #include "bindings/hosts/native_host.h"
@@ -308,7 +309,8 @@ NB_MODULE(_native, m) {
       .def("simulator", &NativeHost::simulator, "env"_a)
       .def("connect", &NativeHost::connect, "env"_a)
       .def("check_idle", &NativeHost::check_all_idle, "env_ids"_a, "what"_a)
-      .def("pictures", &NativeHost::pictures, "env_ids"_a);
+      .def("pictures", &NativeHost::pictures, "env_ids"_a)
+      .def_prop_ro("can_save", &NativeHost::can_save);
   nb::class_<InlineHost, Host>(m, "InlineHost", nb::type_slots(collected<InlineHost>))
       .def("__init__", &make_inline_host)
       .def("replace", &InlineHost::replace, "env"_a, "by"_a)
@@ -343,6 +345,11 @@ NB_MODULE(_native, m) {
       .def("exchange", &ParcelServer::exchange, "order"_a, "quick"_a, "patience"_a.none())
       .def("take_states", &ParcelServer::take_states, "states"_a)
       .def("give_states", &ParcelServer::give_states, "env_ids"_a);
+
+  nb::class_<EngineStates>(m, "EngineStates")
+      .def(nb::init<nb::object>(), "engine"_a)
+      .def("save", &EngineStates::save, "env_id"_a.none())
+      .def("restore", &EngineStates::restore, "buffer"_a, "bounds"_a, "env_id"_a.none());
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

@@ -44,6 +44,39 @@ class NativeHost final : public Host {
     return out;
   }
 
+  // Whether the envs' class says how it can be saved.
+  bool can_save() const { return local_pool().envs().can_save(); }
+
+  void save(std::span<const std::int32_t> envs, std::vector<std::byte>& to, std::vector<std::size_t>& ends) override {
+    const EnvSet& set = local_pool().envs();
+    to.reserve(envs.size() * set.state_bytes());
+    ends.reserve(envs.size());
+    for (const std::int32_t env : envs) {
+      set.save(env, to);
+      ends.push_back(to.size());
+    }
+  }
+
+  void load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override {
+    const std::size_t bytes = local_pool().envs().state_bytes();
+    std::vector<std::byte> before;  // to go back to if one of them does not take its state
+    std::vector<std::size_t> ends;
+    if (bytes == 0) save(envs, before, ends);
+    else if (std::any_of(states.begin(), states.end(), [bytes](const auto& one) { return one.size() != bytes; }))
+      raise("StateError", "restore: a state of another size: expected " + std::to_string(bytes) + " bytes");
+    for (std::size_t i = 0; i < envs.size(); ++i) {
+      try {
+        local_pool().envs().load(envs[i], states[i]);
+      } catch (const std::invalid_argument& error) {
+        while (i-- > 0) {
+          const std::size_t first = i == 0 ? 0 : ends[i - 1];
+          local_pool().envs().load(envs[i], std::span(before).subspan(first, ends[i] - first));
+        }
+        raise("StateError", "restore: the env did not take its state: " + std::string(error.what()));
+      }
+    }
+  }
+
   // The simulator of an env, which belongs to the host: it ends with it. None if the envs have none.
   nanobind::object simulator(std::int32_t env) const {
     return simulators_.is_valid() && !simulators_.is_none() ? nanobind::object(simulators_[env]) : nanobind::none();

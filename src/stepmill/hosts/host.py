@@ -101,6 +101,11 @@ class Host(Protocol):
         """Asks the model of each env, see ``EnvModel``, with one argument per env. What is set survives the env."""
         ...
 
+    @property
+    def state_kind(self) -> str:
+        """How envs are saved, in a word, or ``"none: "`` and why they cannot be."""
+        ...
+
     def close(self) -> None:
         """Closes the envs, then raises what they raised. Continues where an earlier call was interrupted."""
         ...

@@ -66,6 +66,11 @@ class NativeHost(FramesAtOnce, _native.NativeHost):
             "reset_timeout"
         )
 
+    @property
+    def state_kind(self) -> str:
+        """How envs are saved; see ``PoolView.state_kind``."""
+        return "memory" if self.can_save else f"none: {self._source_id} does not say how it can be saved"
+
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """Native envs have a model if they have a simulator."""
         if question in ("try_model", "set_model"):  # all of them, before anything changes

@@ -1,0 +1,85 @@
+"""Saves the envs of an engine, and gives them saved states: what views and managers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stepmill import _native
+from stepmill.errors import InputError, StateError, UnsupportedError
+from stepmill.spec import PoolSpec
+from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text
+
+
+class StateKeeper:
+    """Saves and restores the envs of one engine."""
+
+    def __init__(self, engine: _native.Engine, spec: PoolSpec) -> None:
+        self._engine = engine
+        self._num_envs = len(spec.env_configs)
+        kind = engine.host.state_kind
+        self._why_not = kind if kind.startswith("none") else None
+        known: dict[int, StateOrigin] = {}  # thousands of envs usually share one configuration
+        for config in spec.env_configs:
+            if id(config) not in known:
+                known[id(config)] = StateOrigin(spec.id, kind, configuration_text(config), spec.max_episode_steps)
+        origins = tuple(known[id(config)] for config in spec.env_configs)
+        self._origins = origins[:1] if len(set(known.values())) == 1 else origins
+
+    def save(self, env_ids: Any) -> SavedStates:
+        """The states of some envs; None: of all."""
+        self._check_kind("save")
+        buffer, bounds = _native.EngineStates(self._engine).save(env_ids)
+        return SavedStates(self._origins_of(env_ids), buffer, bounds)
+
+    def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
+        """The function that restores, and its arguments: nothing is to happen between it and the caller."""
+        self._check_kind("restore")
+        count = self._num_envs if env_ids is None else len(env_ids)
+        states = _read_states(given, count)
+        self._check_origins(states.origins, env_ids, count)
+        buffer, bounds = states.parts
+        if isinstance(given, SavedState):
+            bounds = np.repeat(bounds, count, axis=0)
+        return _native.EngineStates(self._engine).restore, (buffer, bounds, env_ids)
+
+    def _check_kind(self, what: str) -> None:
+        if self._why_not is not None:
+            raise UnsupportedError(f"{what}: {self._why_not.partition(': ')[2]}")
+
+    def _origins_of(self, env_ids: Any) -> tuple[StateOrigin, ...]:
+        if env_ids is None or len(self._origins) == 1:
+            return self._origins
+        return tuple(self._origins[env_id] for env_id in env_ids)
+
+    def _check_origins(self, origins: tuple[StateOrigin, ...], env_ids: Any, count: int) -> None:
+        targets = self._origins_of(env_ids)
+        if origins == targets:
+            return
+        for i in range(count):
+            mine = origins[0] if len(origins) == 1 else origins[i]
+            target = targets[0] if len(targets) == 1 else targets[i]
+            if mine != target:
+                mine.refuse(target, i if env_ids is None else int(env_ids[i]))
+
+
+def _read_states(given: Any, count: int) -> SavedStates:
+    if isinstance(given, SavedState):
+        return SavedStates.of([given])
+    if (
+        isinstance(given, Sequence)
+        and not isinstance(given, SavedStates)
+        and all(isinstance(s, SavedState) for s in given)
+    ):
+        given = SavedStates.of(given)
+    if not isinstance(given, SavedStates):
+        raise InputError(
+            f"restore: expected what save() returned, a list of such states, or one of them, got {type(given).__name__}"
+        )
+    if len(given) != count:
+        raise StateError(
+            f"restore: expected {count} states, one per env, got {len(given)}; one state, as in states[0], is for all"
+        )
+    return given
