@@ -239,7 +239,7 @@ def refused_states() -> dict[str, tuple[Any, type[Exception], str]]:
             r"expected 2 states, one per env, got 1; one state, as in states\[0\]",
         ),
         "too-many": (list(good) * 2, errors.StateError, "expected 2 states, one per env, got 4"),
-        "short": ([good[0], short], errors.StateError, "did not take its state: a state of another size"),
+        "short": ([good[0], short], errors.StateError, r"a state of another size: expected \d+ bytes"),
         "nothing": (None, errors.InputError, "expected what save.. returned, .* got NoneType"),
         "a-list-of-others": ([1, 2], errors.InputError, "expected what save.. returned, .* got list"),
         "bytes": (b"abc", errors.InputError, "got bytes"),
@@ -262,7 +262,7 @@ def test_what_is_no_state_of_these_envs_is_refused_and_changes_nothing(name: str
 
 def test_an_env_that_was_never_reset_is_not_saved() -> None:
     with stepmill.make("CartPole-v1", num_envs=3) as pool:
-        with pytest.raises(errors.NeedsResetError, match="env 0 was never reset.* its seed is its state"):
+        with pytest.raises(errors.NeedsResetError, match=r"env 0 was never reset.* its seed is its state"):
             pool.save()
         pool.reset([1])
         states = pool.save([1])
@@ -286,9 +286,32 @@ def test_damaged_pickles_are_refused() -> None:
     with pytest.raises(errors.StateError, match="damaged"):
         read(form, origins, sizes, buffer[:-1], checksum)
     with pytest.raises(errors.StateError, match="damaged"):
-        read(form, origins, sizes[::-1] + [0], buffer, checksum)
+        read(form, origins, [*sizes[::-1], 0], buffer, checksum)
     with pytest.raises(errors.StateError, match="in format 0: expected 1"):
         read(0, "whatever it was then")
+
+
+@pytest.mark.parametrize("config", [[{}, {}], [{}, {"sutton_barto_reward": True}]], ids=["alike", "different"])
+@pytest.mark.parametrize("ids", [3, [2], [-1], [[0, 1]], [0.5], "ab", [0, 0], {"a": 1, "b": 2}], ids=repr)
+def test_bad_ids_are_refused(ids: Any, config: Any) -> None:
+    with stepmill.make("CartPole-v1", num_envs=2, env_config=config) as pool:
+        pool.reset()
+        states = pool.save()
+        for call in (lambda: pool.save(ids), lambda: pool.restore(states, ids), lambda: pool.restore(states[0], ids)):
+            with pytest.raises((errors.EnvIdError, errors.StateError)):
+                call()
+
+
+def test_states_go_to_envs_of_the_same_configuration() -> None:
+    config = [{}, {"sutton_barto_reward": True}, {}]
+    with stepmill.make("CartPole-v1", num_envs=3, env_config=config) as pool:
+        pool.reset()
+        states = pool.save()
+        pool.restore(states[::2], [2, 0])
+        with pytest.raises(errors.StateError, match=r"env 1 cannot take a state of another configuration"):
+            pool.restore(states[0], [2, 1])
+        with pytest.raises(errors.StateError, match=r"env 0 cannot take a state of another configuration"):
+            pool.restore(states[::-1], [2, 0, 1])
 
 
 def test_a_closed_pool_saves_nothing() -> None:

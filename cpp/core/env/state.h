@@ -16,7 +16,7 @@ class Writer {
  public:
   using Put = void (*)(void* sink, const void* bytes, std::int64_t count);
 
-  Writer(void* sink, Put put) : sink_(sink), put_(put) {}
+  Writer(void* sink, Put by) : sink_(sink), put_(by) {}
 
   template <class... T>
   void put(const T&... values) {

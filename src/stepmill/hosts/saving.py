@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from stepmill import _native
-from stepmill.errors import InputError, StateError, UnsupportedError
+from stepmill.errors import EnvIdError, InputError, StateError, UnsupportedError
 from stepmill.spec import PoolSpec
 from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text
 
@@ -37,7 +36,7 @@ class StateKeeper:
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments: nothing is to happen between it and the caller."""
         self._check_kind("restore")
-        count = self._num_envs if env_ids is None else len(env_ids)
+        count = self._num_envs if env_ids is None else _count_of(env_ids)
         states = _read_states(given, count)
         self._check_origins(states.origins, env_ids, count)
         buffer, bounds = states.parts
@@ -52,7 +51,10 @@ class StateKeeper:
     def _origins_of(self, env_ids: Any) -> tuple[StateOrigin, ...]:
         if env_ids is None or len(self._origins) == 1:
             return self._origins
-        return tuple(self._origins[env_id] for env_id in env_ids)
+        try:
+            return tuple(self._origins[env_id] for env_id in env_ids)
+        except (IndexError, TypeError):
+            raise EnvIdError(f"env_ids: expected ids in range [0, {self._num_envs}), got {env_ids!r}") from None
 
     def _check_origins(self, origins: tuple[StateOrigin, ...], env_ids: Any, count: int) -> None:
         targets = self._origins_of(env_ids)
@@ -65,14 +67,17 @@ class StateKeeper:
                 mine.refuse(target, i if env_ids is None else int(env_ids[i]))
 
 
+def _count_of(env_ids: Any) -> int:
+    try:
+        return len(env_ids)
+    except TypeError:
+        raise EnvIdError(f"env_ids: expected a 1-d array of integers, got {env_ids!r}") from None
+
+
 def _read_states(given: Any, count: int) -> SavedStates:
     if isinstance(given, SavedState):
         return SavedStates.of([given])
-    if (
-        isinstance(given, Sequence)
-        and not isinstance(given, SavedStates)
-        and all(isinstance(s, SavedState) for s in given)
-    ):
+    if isinstance(given, list | tuple) and all(isinstance(one, SavedState) for one in given):
         given = SavedStates.of(given)
     if not isinstance(given, SavedStates):
         raise InputError(

@@ -436,8 +436,8 @@ class PoolView(Uncopyable):
         """Gives envs saved states, and they go on from there.
 
         Args:
-            states: What ``save`` returned, here or elsewhere: one state per env, or a single one (``states[0]``) for all
-                of them. They must be of the same env and configuration.
+            states: What ``save`` returned, here or elsewhere: one state per env, or a single one (``states[0]``) for
+                all of them. They must be of the same env and configuration.
             env_ids: The envs, none of which may be in flight; by default all.
 
         Returns:
