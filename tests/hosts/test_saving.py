@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.vector.utils import iterate
 
 import stepmill
 from stepmill import errors
 from stepmill.values.saved_states import FORMAT, SavedState, SavedStates
-from support.backends import Actor, info_row, stack, view_of
-from support.probes import MODES, VIEWS, GatedPool, assert_same, reset_obs, seen
+from support.lanes import Lanes
+from support.probes import MODES, VIEWS, GatedPool, assert_same, reset_obs
 from support.subprocesses import run_well
 
 STEPS = 300
@@ -37,34 +36,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "probe": ("Probe-v0", {"info": True}),
     "template": ("Template-v0", {"length": 5}),
 }
-
-
-class Lanes:
-    """Envs that each follow a list of actions of their own, wherever they are: ``at`` is (lane, time) of each env."""
-
-    def __init__(self, pool: Any, at: Sequence[tuple[int, int]]) -> None:
-        self.pool, self.at = pool, list(at)
-        self._samples = {lane: Actor(pool, lane)._samples for lane, _ in at}
-
-    def go(self, steps: int) -> list[list[Any]]:
-        """What each env shows in its next steps, without its number."""
-        pool, view = self.pool, view_of(self.pool)
-        batched = batch_space(pool.spec.observation_space, len(self.at))
-        rows: list[list[Any]] = [[] for _ in self.at]
-        for _ in range(steps):
-            result = seen(view, pool.step(stack(pool.spec.action_space, [self._samples[i][t] for i, t in self.at])))
-            self.at = [(lane, time + 1) for lane, time in self.at]
-            for env_id, shown in enumerate(iterate(batched, result.obs)):
-                info = info_row(result.info, env_id)
-                del info["env_id"]
-                rows[env_id].append([shown, result.reward[env_id], result.done[env_id], info])
-            ended = np.flatnonzero(result.done)
-            if pool.config["autoreset"] == "disabled" and len(ended):
-                first = reset_obs(view, pool.reset(ended))
-                some = batch_space(pool.spec.observation_space, len(ended))
-                for env_id, shown in zip(ended, iterate(some, first), strict=True):
-                    rows[env_id].append([shown])
-        return rows
 
 
 @pytest.mark.parametrize("target", ["same", "others", "pool"])
@@ -201,7 +172,7 @@ def test_a_state_is_restored_in_another_process(tmp_path: Any) -> None:
         import pickle
         from pathlib import Path
         import stepmill
-        from hosts.test_saving import Lanes
+        from support.lanes import Lanes
         pool = stepmill.make("Taxi-v4", num_envs=3, is_rainy=True)
         pool.restore(pickle.loads(Path({str(tmp_path / "states")!r}).read_bytes()))
         print([row[0].tolist() for rows in Lanes(pool, [(i, 10) for i in range(3)]).go(20) for row in rows])
