@@ -66,6 +66,20 @@ def test_a_restored_env_goes_on_as_the_saved_one(case: str, backend: str, autore
             assert_same(got[env_id], expected[i])
 
 
+@pytest.mark.parametrize("id", ["Ant-v5", "HalfCheetah-v5"])
+def test_a_restored_simulator_goes_on_as_the_saved_one(id: str) -> None:
+    pytest.importorskip("mujoco")
+    with stepmill.make(id, num_envs=2, seed=7) as pool, stepmill.make(id, num_envs=2, backend="inline") as other:
+        pool.reset()
+        other.reset()
+        lanes = Lanes(pool, [(0, 0), (1, 0)])
+        lanes.go(30)
+        states, at = pool.save(), list(lanes.at)
+        expected = lanes.go(STEPS)
+        other.restore(states)
+        assert_same(Lanes(other, at).go(STEPS), expected)
+
+
 def test_every_native_id_can_be_saved() -> None:
     with_memory = {CASES[case][0] for case in CASES} | {"TemplatePlayers-v0"}
     for id in with_memory:

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bindings/hosts/callback_errors.h"
-#include "bindings/input/config_input.h"
+#include "bindings/hosts/simulator_states.h"
 #include "bindings/python/errors.h"
 #include "bindings/host.h"
 #include "bindings/python/values.h"
@@ -52,8 +52,9 @@ class NativeHost final : public Host {
     to.reserve(envs.size() * set.state_bytes());
     ends.reserve(envs.size());
     for (const std::int32_t env : envs) {
-      set.save(env, to);
+      save_env(set, env, simulator(env), to);
       ends.push_back(to.size());
+      if (ends.size() == 1) to.reserve(envs.size() * to.size());  // nearly always, all have the same size
     }
   }
 
@@ -64,16 +65,19 @@ class NativeHost final : public Host {
     if (bytes == 0) save(envs, before, ends);
     else if (std::any_of(states.begin(), states.end(), [bytes](const auto& one) { return one.size() != bytes; }))
       raise("StateError", "restore: a state of another size: expected " + std::to_string(bytes) + " bytes");
-    for (std::size_t i = 0; i < envs.size(); ++i) {
-      try {
-        local_pool().envs().load(envs[i], states[i]);
-      } catch (const std::invalid_argument& error) {
-        while (i-- > 0) {
-          const std::size_t first = i == 0 ? 0 : ends[i - 1];
-          local_pool().envs().load(envs[i], std::span(before).subspan(first, ends[i] - first));
-        }
-        raise("StateError", "restore: the env did not take its state: " + std::string(error.what()));
-      }
+    std::size_t i = 0;
+    const auto go_back = [&] {
+      for (std::size_t j = 0, first = 0; j <= i; first = ends[j++])
+        load_one(envs[j], std::span(before).subspan(first, ends[j] - first));
+    };
+    try {
+      for (; i < envs.size(); ++i) load_one(envs[i], states[i]);
+    } catch (const std::invalid_argument& error) {
+      go_back();
+      raise("StateError", "restore: the env did not take its state: " + std::string(error.what()));
+    } catch (const nanobind::python_error&) {
+      go_back();
+      throw;
     }
   }
 
@@ -85,7 +89,7 @@ class NativeHost final : public Host {
   // Tells an env, which must be idle, that its simulator has changed: it uses what that says now from its next reset on.
   void connect(std::int32_t env) {
     check_idle(env, "its simulator");
-    local_pool().envs().connect(env, read_simulator(simulators_[env].attr("values")()));
+    connect_simulator(local_pool().envs(), env, simulators_[env]);
   }
 
   // A simulator may call Python code of the user, on other threads too: they need the interpreter lock meanwhile.
@@ -121,6 +125,10 @@ class NativeHost final : public Host {
   }
 
  private:
+  void load_one(std::int32_t env, std::span<const std::byte> state) {
+    load_env(local_pool().envs(), env, simulator(env), state);
+  }
+
   void check_idle(std::int32_t env, const std::string& what) const {
     if (pool().in_flight(env))
       raise("InFlightError",

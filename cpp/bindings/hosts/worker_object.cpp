@@ -2,8 +2,8 @@
 
 #include "bindings/hosts/worker_object.h"
 
+#include "bindings/hosts/simulator_states.h"
 #include "bindings/python/bytes.h"
-#include "bindings/input/config_input.h"
 #include "bindings/python/crash_note.h"
 
 namespace nb = nanobind;
@@ -62,7 +62,7 @@ void WorkerObject::act(std::int32_t env) {
 void WorkerObject::replace(int env, nb::object by) { python_->env(env).replace(std::move(by)); }
 
 void WorkerObject::connect(int env) {
-  envs_->connect(env, read_simulator(simulators_[env - first_env_].attr("values")()));
+  connect_simulator(*envs_, env, simulators_[env - first_env_]);
 }
 
 // What goes with the row besides arrays, pickled; null: nothing.

@@ -106,6 +106,10 @@ class Host(Protocol):
         """How envs are saved, in a word, or ``"none: "`` and why they cannot be."""
         ...
 
+    def fingerprint(self, env_id: int) -> str:
+        """For envs that are saved as ``"simulator"``: of which simulator and model a state has to be."""
+        ...
+
     def close(self) -> None:
         """Closes the envs, then raises what they raised. Continues where an earlier call was interrupted."""
         ...

@@ -32,6 +32,7 @@ class NativeHost(FramesAtOnce, _native.NativeHost):
     def __init__(self, source: NativeSource, settings: Settings) -> None:
         check_players(source.max_num_players, settings)
         self._source_id = source.id
+        self._simulators = source.simulators
         self._num_envs = settings.num_envs
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)
@@ -69,7 +70,15 @@ class NativeHost(FramesAtOnce, _native.NativeHost):
     @property
     def state_kind(self) -> str:
         """How envs are saved; see ``PoolView.state_kind``."""
+        if self._simulators is not None:
+            why_not = self._simulators.kind(0).why_unsaved
+            return "simulator" if why_not is None else f"none: {why_not}"
         return "memory" if self.can_save else f"none: {self._source_id} does not say how it can be saved"
+
+    def fingerprint(self, env_id: int) -> str:
+        """Which simulator and model the states of an env are of."""
+        assert self._simulators is not None
+        return self._simulators.kind(env_id).fingerprint
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """Native envs have a model if they have a simulator."""

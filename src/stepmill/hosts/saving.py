@@ -21,9 +21,11 @@ class StateKeeper:
         kind = engine.host.state_kind
         self._why_not = kind if kind.startswith("none") else None
         known: dict[int, StateOrigin] = {}  # thousands of envs usually share one configuration
-        for config in spec.env_configs:
+        for env_id, config in enumerate(spec.env_configs):
             if id(config) not in known:
-                known[id(config)] = StateOrigin(spec.id, kind, configuration_text(config), spec.max_episode_steps)
+                simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
+                limit = spec.max_episode_steps
+                known[id(config)] = StateOrigin(spec.id, kind, configuration_text(config), limit, simulator)
         origins = tuple(known[id(config)] for config in spec.env_configs)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins
 

@@ -24,6 +24,7 @@ class StateOrigin:
     kind: str  # how it was saved: see ``pool.state_kind``
     configuration: str
     max_episode_steps: int | None
+    simulator: str = ""  # its version, and which model
     stepmill: str = __version__
 
     def refuse(self, target: StateOrigin, env_id: int) -> NoReturn:
