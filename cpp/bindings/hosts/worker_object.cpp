@@ -44,6 +44,7 @@ void WorkerObject::run() {
 }
 
 void WorkerObject::act(std::int32_t env) {
+  if (kept_.size() != 0) take_kept(env);
   if (python_) {
     if (worker_.is_reset(env)) python_->env(env).set_options(nb::none());  // drops those of a failed reset
     if (const auto mail = worker_.mail(env); !mail.empty()) {
@@ -60,6 +61,12 @@ void WorkerObject::act(std::int32_t env) {
 }
 
 void WorkerObject::replace(int env, nb::object by) { python_->env(env).replace(std::move(by)); }
+
+nb::object WorkerObject::save(int env) const {
+  std::vector<std::byte> state;
+  envs_->save(env, state);
+  return to_bytes(state);
+}
 
 void WorkerObject::connect(int env) {
   envs_->connect(env, read_simulator(simulators_[env - first_env_].attr("values")()));

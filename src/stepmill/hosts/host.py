@@ -103,7 +103,12 @@ class Host(Protocol):
 
     @property
     def state_kind(self) -> str:
-        """How envs are saved, in a word, or ``"none: "`` and why they cannot be."""
+        """How envs are saved, in a word, or ``"none: "`` and why they cannot be. May ask the envs."""
+        ...
+
+    @property
+    def state_ways(self) -> tuple[str, ...]:
+        """The kinds of states that envs here may take, the usual one first."""
         ...
 
     def close(self) -> None:
@@ -144,6 +149,20 @@ class PythonHost(Host, Protocol):
 
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` for each env, called where the env lives."""
+        ...
+
+    # ---- saved states, for envs that are not in flight; the native half calls these ----------
+
+    def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
+        """The state of each env: by the way that the user asked for, or by the usual one."""
+        ...
+
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
+        """Gives each env a state. May add to ``former`` what they were, in the order of the envs."""
+        ...
+
+    def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
+        """Called if ``load_envs`` has raised: makes all of them what they were."""
         ...
 
 
@@ -234,6 +253,11 @@ def native_env_arguments(source: NativeSource) -> dict[str, Any]:
         "observation_tree": source.observation_tree,
         "action_tree": source.action_tree,
     }
+
+
+def native_state_kind(id: str, can_save: bool) -> str:
+    """``Host.state_kind`` of native envs."""
+    return "memory" if can_save else f"none: {id} does not say how it can be saved"
 
 
 def make_simulators(source: SimulatorSource | None, env_ids: Iterable[int]) -> list[Simulator] | None:

@@ -12,7 +12,13 @@ from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.hosts import host
 from stepmill.hosts.faults import Fault, FaultPolicy
 from stepmill.hosts.frames import FramesAtOnce
-from stepmill.hosts.host import host_arguments, make_simulators, native_env_arguments, native_spaces
+from stepmill.hosts.host import (
+    host_arguments,
+    make_simulators,
+    native_env_arguments,
+    native_spaces,
+    native_state_kind,
+)
 from stepmill.hosts.rows import Note
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
@@ -25,6 +31,7 @@ class NativeHost(FramesAtOnce, _native.NativeHost):
     """A ``Host``. Its envs are not Python objects, so it has no ``call``, ``get_attr`` and the like."""
 
     is_native = True
+    state_ways = ("memory",)
     player_kinds: tuple[str, ...] = ()
     info_space: spaces.Dict | None
     _renderer: Renderer | None = None  # until the host is built
@@ -69,7 +76,7 @@ class NativeHost(FramesAtOnce, _native.NativeHost):
     @property
     def state_kind(self) -> str:
         """How envs are saved; see ``PoolView.state_kind``."""
-        return "memory" if self.can_save else f"none: {self._source_id} does not say how it can be saved"
+        return native_state_kind(self._source_id, self.can_save)
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """Native envs have a model if they have a simulator."""
