@@ -64,9 +64,9 @@ class Stepper {
   {
     if constexpr (PlainMemory<E>) {
       static_assert(std::is_trivially_copyable_v<E>, "kPlainMemory: this class has members that cannot be copied as bytes");
-      to.put(Saved{rngs_[index], resets_[index], *envs_[index]});
+      to.put(Saved{rngs_[index].state(), resets_[index], *envs_[index]});
     } else {
-      to.put(rngs_[index], resets_[index]);
+      to.put(rngs_[index].state(), resets_[index]);
       envs_[index]->save(to);
     }
   }
@@ -75,26 +75,26 @@ class Stepper {
   void load(std::int32_t index, Reader from)
     requires(PlainMemory<E> || SavesItself<E>)
   {
-    Rng rng;
+    sm_random_state rng;
     std::int64_t resets = 0;
     if constexpr (PlainMemory<E>) {
       if (from.left() != sizeof(Saved)) throw std::runtime_error("a state of another size");
-      Saved saved = {rng, resets, *envs_[index]};
+      Saved saved = {{}, 0, *envs_[index]};
       from.take(saved);
       rng = saved.rng;
       resets = saved.resets;
-      std::memcpy(&*envs_[index], &saved.env, sizeof(E));  // some members may be constant
+      std::memcpy(static_cast<void*>(&*envs_[index]), &saved.env, sizeof(E));  // some members may be constant
     } else {
       from.take(rng, resets);
       load_itself(*envs_[index], from);
     }
-    rngs_[index] = rng;
+    rngs_[index].set_state(rng);
     resets_[index] = resets;
   }
 
   // What is saved of an env whose memory is plain.
   struct Saved {
-    Rng rng;
+    sm_random_state rng;
     std::int64_t resets;
     E env;
   };

@@ -311,14 +311,14 @@ class EnvSet {
   bool can_save() const { return table_.save != nullptr; }
   // Adds what decides the future of an env, except for its row of the action table. No thread may step it meanwhile.
   void save(std::int32_t id, std::vector<std::byte>& to) const {
-    char error[SM_ERROR_CAPACITY] = "";
+    char error[SM_ERROR_CAPACITY];  // not cleared: that would take longer than the rest
     if (table_.save(envs_, id - first_id_, &to, add_bytes, error) != 0) throw std::runtime_error(error);
   }
   // How many bytes that is, if `load` takes any bytes of that number; otherwise 0.
   std::size_t state_bytes() const { return static_cast<std::size_t>(table_.state_bytes); }
   // If it throws, the env is as it was.
   void load(std::int32_t id, std::span<const std::byte> state) {
-    char error[SM_ERROR_CAPACITY] = "";
+    char error[SM_ERROR_CAPACITY];
     if (table_.load(envs_, id - first_id_, state.data(), std::ssize(state), error) != 0) throw std::invalid_argument(error);
   }
 

@@ -113,6 +113,39 @@ def test_fork_gives_others_the_state_of_one() -> None:
         assert (after[3] != after[2]).any()
 
 
+@pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
+@pytest.mark.parametrize("id", ["TemplatePlayers-v0", "Template-v0"])
+def test_players_that_were_there_are_there_again(id: str, autoreset: str) -> None:
+    every = np.arange(3)
+
+    def play(pool: Any, shown: tuple[Any, dict[str, Any]], steps: int) -> list[Any]:
+        """Each player's actions depend on what it sees, so that a wrong row changes what follows."""
+        obs, info = shown
+        results = []
+        for _ in range(steps):
+            result = pool.step((obs.sum(axis=1).astype(int) + info["players"]["id"]) % 2)
+            results.append(result)
+            obs, info = result[0], result[-1]
+            ended = info["env_id"][result[2] | result[3]]
+            if autoreset == "disabled" and len(ended):
+                pool.reset(ended)
+                obs, info = pool.reset(options={"reset_mask": every == ended[0]})
+                results.append((obs, info))
+        return results
+
+    settings = {"num_envs": 3, "max_num_players": 4, "autoreset": autoreset}
+    with stepmill.make(id, seed=3, **settings) as pool, stepmill.make(id, seed=8, **settings) as other:
+        other.reset()
+        for moment in (3, 10, 24):
+            last = play(pool, pool.reset(), moment)[-1]
+            states = pool.save()
+            expected = play(pool, (last[0], last[-1]), 60)
+            obs, info = other.restore(states)
+            assert_same(obs, last[0])
+            assert_same(info["players"]["id"], last[-1]["players"]["id"])
+            assert_same(play(other, (obs, info), 60), expected)
+
+
 def test_async_envs_in_flight_do_not_notice() -> None:
     with GatedPool(4, batch_size=2) as gated:
         pool = gated.pool

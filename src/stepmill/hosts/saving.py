@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from stepmill import _native
 from stepmill.errors import EnvIdError, InputError, StateError, UnsupportedError
 from stepmill.spec import PoolSpec
@@ -51,11 +49,11 @@ class StateKeeper:
         """The function that restores, and its arguments: nothing is to happen between it and the caller."""
         self._check_kind("restore")
         count = self._num_envs if env_ids is None else _count_of(env_ids)
+        if isinstance(given, SavedState):
+            given = given.repeated(count)
         states = _read_states(given, count)
         self._check_origins(states.origins, env_ids, count)
         buffer, bounds = states.parts
-        if isinstance(given, SavedState):
-            bounds = np.repeat(bounds, count, axis=0)
         return _native.EngineStates(self._engine).restore, (buffer, bounds, env_ids)
 
     def _check_kind(self, what: str) -> None:
@@ -92,8 +90,6 @@ def _count_of(env_ids: Any) -> int:
 
 
 def _read_states(given: Any, count: int) -> SavedStates:
-    if isinstance(given, SavedState):
-        return SavedStates.of([given])
     if isinstance(given, list | tuple) and all(isinstance(one, SavedState) for one in given):
         given = SavedStates.of(given)
     if not isinstance(given, SavedStates):

@@ -71,6 +71,12 @@ class SavedState:
         """How many bytes it has."""
         return self._last - self._first
 
+    def repeated(self, count: int) -> SavedStates:
+        """The same state several times."""
+        bounds = np.empty((count, 2), np.int64)
+        bounds[:] = self._first, self._last
+        return SavedStates((self.origin,), self._buffer, bounds)
+
     def __bytes__(self) -> bytes:
         return self._buffer[self._first : self._last]
 
@@ -78,7 +84,7 @@ class SavedState:
         return f"SavedState({self.origin.env}, {self.nbytes} bytes)"
 
     def __reduce__(self) -> Any:
-        function, arguments = SavedStates.of([self]).__reduce__()
+        function, arguments = self.repeated(1).__reduce__()
         return function, (*arguments, True)
 
 
