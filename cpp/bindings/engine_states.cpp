@@ -31,7 +31,7 @@ std::span<const std::int32_t> EngineStates::read_idle(nb::handle env_id) {
   return envs;
 }
 
-nb::object EngineStates::save(nb::handle env_id) {
+nb::object EngineStates::save(nb::handle env_id, nb::handle by) {
   const Engine::Use use(engine_);
   const auto envs = read_idle(env_id);
   const ActionTable& table = engine_.pool().table();
@@ -41,7 +41,7 @@ nb::object EngineStates::save(nb::handle env_id) {
                                    " was never reset, so that there is nothing to save: its seed is its state. reset() it first");
   std::vector<std::byte> saved;
   std::vector<std::size_t> ends;
-  engine_.host_.save(envs, saved, ends);
+  engine_.host_.save(envs, by, saved, ends);
   npy_intp shape[] = {static_cast<npy_intp>(envs.size()), 2};
   nb::object bounds = owned(PyArray_SimpleNew(2, shape, NPY_INT64));
   auto* bound = data_of<std::int64_t>(bounds);

@@ -16,8 +16,8 @@ class EngineStates {
       : engine_object_(std::move(engine)), engine_(nanobind::cast<Engine&>(engine_object_)) {}
 
   // The states of envs, none of which may be in flight; None: of all. One buffer, and an array with the first and the last
-  // byte of each.
-  nanobind::object save(nanobind::handle env_id);
+  // byte of each. `by`: the way that the user asked for, or None.
+  nanobind::object save(nanobind::handle env_id, nanobind::handle by);
   // Gives each env the state between two bytes of the buffer, and returns what `reset` returns: what the saved env showed
   // last. If it refuses, nothing has changed.
   nanobind::object restore(nanobind::handle buffer, nanobind::handle bounds, nanobind::handle env_id);

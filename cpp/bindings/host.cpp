@@ -25,8 +25,9 @@ void Host::work(std::chrono::nanoseconds most) {
 
 // Hosts whose envs are not in this process, or are Python objects, do both in Python.
 
-void Host::save(std::span<const std::int32_t> envs, std::vector<std::byte>& to, std::vector<std::size_t>& ends) {
-  const nb::list saved(nb::find(*this).attr("save_envs")(list_of(envs)));
+void Host::save(std::span<const std::int32_t> envs, nb::handle by, std::vector<std::byte>& to,
+                std::vector<std::size_t>& ends) {
+  const nb::list saved(nb::find(*this).attr("save_envs")(list_of(envs), by));
   for (nb::handle one : saved) {
     const auto bytes = bytes_of(one);
     to.insert(to.end(), bytes.begin(), bytes.end());
@@ -38,7 +39,13 @@ void Host::save(std::span<const std::int32_t> envs, std::vector<std::byte>& to, 
 void Host::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
   nb::list given;
   for (const auto& one : states) given.append(to_bytes(one));
-  nb::find(*this).attr("load_envs")(list_of(envs), given);
+  const nb::list ids = list_of(envs), former;
+  try {
+    nb::find(*this).attr("load_envs")(ids, given, former);
+  } catch (nb::python_error&) {  // also one of a signal handler, at any instant: here alone all of them go back
+    nb::find(*this).attr("put_back")(ids, former);
+    throw;
+  }
 }
 
 // ---- ending ------------------------------------------------------------------------------------

@@ -315,7 +315,9 @@ NB_MODULE(_native, m) {
       .def("__init__", &make_inline_host)
       .def("replace", &InlineHost::replace, "env"_a, "by"_a)
       .def("fail_next", &InlineHost::fail_next, "env"_a, "error"_a)
-      .def("before_reset", &InlineHost::before_reset, "env"_a, "function"_a.none());
+      .def("before_reset", &InlineHost::before_reset, "env"_a, "function"_a.none())
+      .def("memory", &InlineHost::memory, "env"_a)
+      .def("set_memory", &InlineHost::set_memory, "env"_a, "memory"_a);
   nb::class_<ProcessHost, Host>(m, "ProcessHost")
       .def("__init__", &make_process_host)
       .def_prop_ro("arena", &ProcessHost::arena_descriptor)
@@ -326,7 +328,9 @@ NB_MODULE(_native, m) {
       .def("restart_failed", &ProcessHost::restart_failed, "worker"_a, "incarnation"_a, "why"_a)
       .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a)
       .def("post", &ProcessHost::post, "env_id"_a, "question"_a)
-      .def("take_posted", &ProcessHost::take_posted);
+      .def("take_posted", &ProcessHost::take_posted)
+      .def("at_rest", &ProcessHost::at_rest, "env"_a)
+      .def_prop_ro("can_save", &ProcessHost::can_save);
 
   nb::class_<RemoteHost, Host>(m, "RemoteHost")
       .def("__init__", &make_remote_host)
@@ -348,7 +352,7 @@ NB_MODULE(_native, m) {
 
   nb::class_<EngineStates>(m, "EngineStates")
       .def(nb::init<nb::object>(), "engine"_a)
-      .def("save", &EngineStates::save, "env_id"_a.none())
+      .def("save", &EngineStates::save, "env_id"_a.none(), "by"_a = nb::none())
       .def("restore", &EngineStates::restore, "buffer"_a, "bounds"_a, "env_id"_a.none());
 
   nb::class_<WorkerObject>(m, "Worker")
@@ -359,7 +363,13 @@ NB_MODULE(_native, m) {
       .def("random_state", &WorkerObject::random_state, "env"_a)
       .def("connect", &WorkerObject::connect, "env"_a)
       .def("before_reset", &WorkerObject::before_reset, "env"_a, "function"_a.none())
-      .def("picture", &WorkerObject::picture, "env"_a);
+      .def("picture", &WorkerObject::picture, "env"_a)
+      .def("memory", &WorkerObject::memory, "env"_a)
+      .def("set_memory", &WorkerObject::set_memory, "env"_a, "memory"_a)
+      .def("save", &WorkerObject::save, "env"_a)
+      .def("load", &WorkerObject::load, "env"_a, "state"_a)
+      .def("keep", &WorkerObject::keep, "env"_a, "former"_a.none())
+      .def("take_kept", &WorkerObject::take_kept, "env"_a);
   register_atari_frames(m);
   register_tap(m);
   m.def("install_crash_note", &install_crash_note, "worker"_a,

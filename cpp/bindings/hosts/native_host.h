@@ -47,7 +47,8 @@ class NativeHost final : public Host {
   // Whether the envs' class says how it can be saved.
   bool can_save() const { return local_pool().envs().can_save(); }
 
-  void save(std::span<const std::int32_t> envs, std::vector<std::byte>& to, std::vector<std::size_t>& ends) override {
+  void save(std::span<const std::int32_t> envs, nanobind::handle, std::vector<std::byte>& to,
+            std::vector<std::size_t>& ends) override {
     const EnvSet& set = local_pool().envs();
     to.reserve(envs.size() * set.state_bytes());
     ends.reserve(envs.size());
@@ -62,7 +63,7 @@ class NativeHost final : public Host {
     const std::size_t bytes = local_pool().envs().state_bytes();
     std::vector<std::byte> before;  // to go back to if one of them does not take its state
     std::vector<std::size_t> ends;
-    if (bytes == 0) save(envs, before, ends);
+    if (bytes == 0) save(envs, {}, before, ends);
     else if (std::any_of(states.begin(), states.end(), [bytes](const auto& one) { return one.size() != bytes; }))
       raise("StateError", "restore: a state of another size: expected " + std::to_string(bytes) + " bytes");
     std::size_t i = 0;

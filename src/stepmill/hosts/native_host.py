@@ -12,7 +12,7 @@ from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.hosts import host
 from stepmill.hosts.faults import Fault, FaultPolicy
 from stepmill.hosts.frames import FramesAtOnce
-from stepmill.hosts.host import host_arguments, make_simulators, native_env_arguments, native_spaces
+from stepmill.hosts.host import NativeStates, host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.hosts.rows import Note
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
@@ -21,7 +21,7 @@ from stepmill.sources.source import NativeSource
 from stepmill.system.warn_once import warn
 
 
-class NativeHost(FramesAtOnce, _native.NativeHost):
+class NativeHost(NativeStates, FramesAtOnce, _native.NativeHost):
     """A ``Host``. Its envs are not Python objects, so it has no ``call``, ``get_attr`` and the like."""
 
     is_native = True
@@ -68,17 +68,14 @@ class NativeHost(FramesAtOnce, _native.NativeHost):
         )
 
     @property
+    def state_ways(self) -> tuple[str, ...]:
+        """The kinds of states that envs here may take."""
+        return self._native_ways()
+
+    @property
     def state_kind(self) -> str:
         """How envs are saved; see ``PoolView.state_kind``."""
-        if self._simulators is not None:
-            why_not = self._simulators.kind(0).why_unsaved
-            return "simulator" if why_not is None else f"none: {why_not}"
-        return "memory" if self.can_save else f"none: {self._source_id} does not say how it can be saved"
-
-    def fingerprint(self, env_id: int) -> str:
-        """Which simulator and model the states of an env are of."""
-        assert self._simulators is not None
-        return self._simulators.kind(env_id).fingerprint
+        return self._native_kind(self._source_id, self.can_save)
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """Native envs have a model if they have a simulator."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from stepmill import _native
@@ -16,22 +17,33 @@ class StateKeeper:
     def __init__(self, engine: _native.Engine, spec: PoolSpec) -> None:
         self._engine = engine
         self._num_envs = len(spec.env_configs)
-        kind = engine.host.state_kind
-        self._why_not = kind if kind.startswith("none") else None
+        self._ways: tuple[str, ...] = engine.host.state_ways
+        # Each Python env is asked when it is saved.
+        kind = "methods" if self._ways[0] == "methods" else self.kind
+        self._why_not = kind.partition(": ")[2] if kind.startswith("none") else None
         known: dict[int, StateOrigin] = {}  # thousands of envs usually share one configuration
         for env_id, config in enumerate(spec.env_configs):
             if id(config) not in known:
                 simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
-                limit = spec.max_episode_steps
-                known[id(config)] = StateOrigin(spec.id, kind, configuration_text(config), limit, simulator)
+                told = configuration_text(config), spec.max_episode_steps, simulator
+                known[id(config)] = StateOrigin(spec.id, self._ways[0], *told)
         origins = tuple(known[id(config)] for config in spec.env_configs)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins
 
-    def save(self, env_ids: Any) -> SavedStates:
-        """The states of some envs; None: of all."""
+    @property
+    def kind(self) -> str:
+        """See ``PoolView.state_kind``."""
+        kind: str = self._engine.use(getattr, self._engine.host, "state_kind")
+        return kind
+
+    def save(self, env_ids: Any, by: str | None = None) -> SavedStates:
+        """The states of some envs; None: of all. ``by``: the way to save them, if it is not the usual one."""
         self._check_kind("save")
-        buffer, bounds = _native.EngineStates(self._engine).save(env_ids)
-        return SavedStates(self._origins_of(env_ids), buffer, bounds)
+        if by is not None and by not in self._ways:
+            ways = " or ".join(map(repr, self._ways))
+            raise UnsupportedError(f"save: by: expected {ways}, the ways to save these envs, got {by!r}")
+        buffer, bounds = _native.EngineStates(self._engine).save(env_ids, by)
+        return SavedStates(self._origins_of(env_ids, by), buffer, bounds)
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments: nothing is to happen between it and the caller."""
@@ -46,15 +58,16 @@ class StateKeeper:
 
     def _check_kind(self, what: str) -> None:
         if self._why_not is not None:
-            raise UnsupportedError(f"{what}: {self._why_not.partition(': ')[2]}")
+            raise UnsupportedError(f"{what}: {self._why_not}")
 
-    def _origins_of(self, env_ids: Any) -> tuple[StateOrigin, ...]:
-        if env_ids is None or len(self._origins) == 1:
-            return self._origins
-        try:
-            return tuple(self._origins[env_id] for env_id in env_ids)
-        except (IndexError, TypeError):
-            raise EnvIdError(f"env_ids: expected ids in range [0, {self._num_envs}), got {env_ids!r}") from None
+    def _origins_of(self, env_ids: Any, way: str | None = None) -> tuple[StateOrigin, ...]:
+        origins = self._origins
+        if env_ids is not None and len(origins) > 1:
+            try:
+                origins = tuple(origins[env_id] for env_id in env_ids)
+            except (IndexError, TypeError):
+                raise EnvIdError(f"env_ids: expected ids in range [0, {self._num_envs}), got {env_ids!r}") from None
+        return origins if way in (None, self._ways[0]) else tuple(replace(one, kind=way) for one in origins)
 
     def _check_origins(self, origins: tuple[StateOrigin, ...], env_ids: Any, count: int) -> None:
         targets = self._origins_of(env_ids)
@@ -63,6 +76,8 @@ class StateKeeper:
         for i in range(count):
             mine = origins[0] if len(origins) == 1 else origins[i]
             target = targets[0] if len(targets) == 1 else targets[i]
+            if mine.kind in self._ways:
+                target = replace(target, kind=mine.kind)
             if mine != target:
                 mine.refuse(target, i if env_ids is None else int(env_ids[i]))
 

@@ -401,10 +401,13 @@ class PoolView(Uncopyable):
 
     @property
     def state_kind(self) -> str:
-        """How ``save`` finds the state of an env: ``"memory"``, a copy of its memory; or ``"none: "`` and why."""
-        return self._host.state_kind
+        """How ``save`` finds the state of an env, or ``"none: "`` and why it cannot.
 
-    def save(self, env_ids: Any = None) -> SavedStates:
+        ``"memory"``: a copy of the memory of a native env. ``"methods"``: ``get_state()`` of a Python env.
+        """
+        return self._keeper().kind
+
+    def save(self, env_ids: Any = None, *, by: str | None = None) -> SavedStates:
         """Saves envs as they are now: everything that decides how they go on.
 
         That is their memory and their random numbers, the return and length of the episode so far, whether it is over,
@@ -412,6 +415,8 @@ class PoolView(Uncopyable):
 
         Args:
             env_ids: The envs, none of which may be in flight; by default all.
+            by: ``"pickle"`` pickles Python envs as they are, though they have no ``get_state()``. Not every env that
+                can be pickled keeps its state, so the first save of a pool compares how an env and its copy go on.
 
         Returns:
             A sequence of states, one per env, for ``restore``. They cannot change, and can be pickled.
@@ -429,7 +434,7 @@ class PoolView(Uncopyable):
             >>> bool((again == obs).all()), bool((pool.step(np.ones(4, int))[0] == first).all())
             (True, True)
         """
-        return self._keeper().save(env_ids)
+        return self._keeper().save(env_ids, by)
 
     @direct
     def restore(self, states: SavedStates | SavedState | Sequence[SavedState], env_ids: Any = None) -> Call[Any]:
