@@ -133,7 +133,7 @@ class MujocoModel:
         model.vis.global_.offwidth = model.vis.global_.offheight = 0  # the size of pictures
         compiled = np.empty(self.mujoco.mj_sizeModel(model), np.uint8)
         self.mujoco.mj_saveModel(model, None, compiled)
-        return f"MuJoCo {self.mujoco.__version__} with model {zlib.crc32(compiled):08x}"
+        return f"MuJoCo {self.mujoco.__version__} with model {zlib.crc32(compiled.tobytes()):08x}"
 
     def describe_model(self, names: Sequence[str]) -> list[Field]:
         return fields.describe(self.model, names)
