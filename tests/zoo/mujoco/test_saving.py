@@ -340,3 +340,28 @@ def test_pictures_of_a_restored_model() -> None:
         assert not np.array_equal(pool.render()[0], before[0])
         pool.restore(states)
         assert_same(pool.render(), before)
+
+
+def test_states_pass_between_threads_and_workers() -> None:
+    settings: dict[str, Any] = {"num_envs": 2, "max_episode_steps": 40}
+    threads = stepmill.make("Ant-v5", seed=3, **settings)
+    workers = stepmill.make("Ant-v5", seed=9, backend="process", num_workers=2, **settings)
+    with threads, workers:
+        assert threads.state_kind == workers.state_kind == "simulator"
+        threads.reset()
+        workers.reset()
+        lanes = Lanes(threads, [(0, 0), (1, 0)])
+        lanes.go(25)
+        states = threads.save()
+        expected = lanes.go(60)
+        workers.restore(states)
+        there = Lanes(workers, [(0, 25), (1, 25)])
+        for _ in range(2):
+            assert_same(there.go(60), expected)
+            workers.restore(pickle.loads(pickle.dumps(states)))
+            there = Lanes(workers, [(0, 25), (1, 25)])
+
+        threads.set_model([1], {"opt.gravity": [0.0, 0.0, -5.0]})
+        with pytest.raises(errors.UnsupportedError, match=r"env 0, or that of the saved env, was changed by set_model"):
+            workers.restore(threads.save([1]), [0])
+        assert_same(there.go(60), expected)
