@@ -159,6 +159,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "envs": envs,
     "mujoco": mujoco_parts.mujoco,
     "mujoco-memory": mujoco_parts.memory,
+    "mujoco-saving": mujoco_parts.saving,
     "atari": atari_parts.atari,
     "atari-start": atari_parts.start,
     "doom": family_parts.doom,

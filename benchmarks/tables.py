@@ -145,6 +145,19 @@ def mujoco_memory(results: Results) -> Table:
     )
 
 
+def mujoco_saving(results: Results) -> Table:
+    def cost(name: str) -> Callable[[Row], str]:
+        return lambda row: f"{1e6 / row[name]['steps_per_s']:,.1f} µs"
+
+    return by_row(
+        "Saving and restoring an env, inline, time per env",
+        results["parts"]["mujoco-saving"],
+        ("envs", lambda row: f"{_count(row)} {row['env']}"),
+        ("save and restore", cost("stepmill")),
+        ("mj_copyData both ways, from Python", cost("mujoco")),
+    )
+
+
 def atari(results: Results) -> Table:
     columns = (
         *(rate_of("stepmill"), *_envpool_of(results, "atari"), rate_of("ale", "ALE's vector env"), faster_than("ale")),
@@ -481,6 +494,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "mujoco": ("mujoco", mujoco),
     "mujoco-limits": ("mujoco", mujoco_limits),
     "mujoco-memory": ("mujoco-memory", mujoco_memory),
+    "mujoco-saving": ("mujoco-saving", mujoco_saving),
     "atari": ("atari", atari),
     "atari-cost": ("atari", atari_cost),
     "atari-start": ("atari-start", atari_start),

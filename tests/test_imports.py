@@ -384,6 +384,8 @@ def test_the_public_surface() -> None:
         "PoolSpec",
         "Ray",
         "Rollout",
+        "SavedState",
+        "SavedStates",
         "StepmillError",
         "Verification",
         "Verifications",

@@ -84,6 +84,7 @@ class Engine {
   class Entry;
   class Use;
   friend class ParcelServer;  // serves another engine with it
+  friend class EngineStates;  // saves and restores its envs
   friend class Tap;            // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
@@ -93,6 +94,7 @@ class Engine {
   ResetOrder read_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
                         nanobind::handle preparation);
   void read_seeds(nanobind::handle seeds, ResetOrder& order) const;
+  void check_gathering() const;
   void queue_reset(const ResetOrder& order, bool gather, nanobind::handle preparation);
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);

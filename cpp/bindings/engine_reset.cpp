@@ -74,6 +74,12 @@ void Engine::read_seeds(nb::handle seeds, ResetOrder& order) const {
   }
 }
 
+// Whether rows of some envs can be waited for alone.
+void Engine::check_gathering() const {
+  if (pool().is_async() ? pool().gathering() : pool().in_flight_count() != 0)
+    raise("InFlightError", "cannot reset some envs while others are in flight: recv() their results first");
+}
+
 void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle preparation) {
   const auto envs = order.envs;
   refuse_pending(gather ? std::span<const std::int32_t>(all_envs_) : envs);
@@ -81,8 +87,7 @@ void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle prepar
     if (pool().in_flight(env))
       raise("InFlightError", "env " + std::to_string(env) +
                                  " is in flight: recv() its result before you reset it, or reset() all envs");
-  if (pool().is_async() ? gather && pool().gathering() : pool().in_flight_count() != 0)
-    raise("InFlightError", "cannot reset some envs while others are in flight: recv() their results first");
+  if (gather || !pool().is_async()) check_gathering();
   host_.settle(envs);
   pool().make_room(static_cast<std::int32_t>(envs.size()), gather);
   if (!preparation.is_none()) host_object_.attr("prepare")(preparation, list_of(envs));

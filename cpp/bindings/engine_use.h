@@ -42,10 +42,4 @@ class Engine::Use {
   const CallTime time_;
 };
 
-inline nanobind::list list_of(std::span<const std::int32_t> envs) {
-  nanobind::list out;
-  for (const std::int32_t env : envs) out.append(env);
-  return out;
-}
-
 }  // namespace stepmill

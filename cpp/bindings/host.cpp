@@ -1,5 +1,6 @@
 #include "bindings/host.h"
 
+#include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/exit.h"
 #include "bindings/python/values.h"
@@ -18,6 +19,33 @@ void Host::work(std::chrono::nanoseconds most) {
   const auto end = Clock::now() + most;
   do pool_->work_or_wait(most);
   while (!pool_->ready() && Clock::now() < end && !wants_attention());
+}
+
+// ---- states ------------------------------------------------------------------------------------
+
+// Hosts whose envs are not in this process, or are Python objects, do both in Python.
+
+void Host::save(std::span<const std::int32_t> envs, nb::handle by, std::vector<std::byte>& to,
+                std::vector<std::size_t>& ends) {
+  const nb::list saved(nb::find(*this).attr("save_envs")(list_of(envs), by));
+  for (nb::handle one : saved) {
+    const auto bytes = bytes_of(one);
+    to.insert(to.end(), bytes.begin(), bytes.end());
+    ends.push_back(to.size());
+  }
+  if (ends.size() != envs.size()) throw std::logic_error("save_envs: expected a state per env");
+}
+
+void Host::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
+  nb::list given;
+  for (const auto& one : states) given.append(to_bytes(one));
+  const nb::list ids = list_of(envs), former;
+  try {
+    nb::find(*this).attr("load_envs")(ids, given, former);
+  } catch (nb::python_error&) {  // also one of a signal handler, at any instant: here alone all of them go back
+    nb::find(*this).attr("put_back")(ids, former);
+    throw;
+  }
 }
 
 // ---- ending ------------------------------------------------------------------------------------

@@ -28,6 +28,12 @@ inline constexpr auto kSignalInterval = std::chrono::milliseconds(50);
 // ends.
 void look_for_signals();
 
+inline nanobind::list list_of(std::span<const std::int32_t> envs) {
+  nanobind::list out;
+  for (const std::int32_t env : envs) out.append(env);
+  return out;
+}
+
 // What a reset asks for, checked. Nothing changes before the whole order has been checked.
 struct ResetOrder {
   std::span<const std::int32_t> envs;
@@ -93,6 +99,13 @@ class Host {
   virtual nanobind::object take_notes(const Batch&, std::vector<Fault>&) { return {}; }
 
   // ---- the envs themselves ----
+
+  // Adds what decides the future of each of the envs, which are idle, except for its row of the action table, and where
+  // that ends. `by`: the way that the user asked for, or None. Throws if one of them cannot be saved.
+  virtual void save(std::span<const std::int32_t> envs, nanobind::handle by, std::vector<std::byte>& to,
+                    std::vector<std::size_t>& ends);
+  // Gives each of the envs, which are idle, what was saved of another one: all of them or, if it throws, none.
+  virtual void load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states);
 
   // Adds what is not in the words of the pool (`counters/pool_record.h`) to what `stats` tells.
   virtual void add_stats(nanobind::dict&) const {}

@@ -19,6 +19,7 @@
 #include "bindings/python/exit.h"
 #include "bindings/engine.h"
 #include "bindings/engine_parcels.h"
+#include "bindings/engine_states.h"
 #include "bindings/engine_tap.h"
 #include "bindings/hosts/inline_host.h"
 #include "bindings/hosts/native_host.h"
@@ -308,12 +309,15 @@ NB_MODULE(_native, m) {
       .def("simulator", &NativeHost::simulator, "env"_a)
       .def("connect", &NativeHost::connect, "env"_a)
       .def("check_idle", &NativeHost::check_all_idle, "env_ids"_a, "what"_a)
-      .def("pictures", &NativeHost::pictures, "env_ids"_a);
+      .def("pictures", &NativeHost::pictures, "env_ids"_a)
+      .def_prop_ro("can_save", &NativeHost::can_save);
   nb::class_<InlineHost, Host>(m, "InlineHost", nb::type_slots(collected<InlineHost>))
       .def("__init__", &make_inline_host)
       .def("replace", &InlineHost::replace, "env"_a, "by"_a)
       .def("fail_next", &InlineHost::fail_next, "env"_a, "error"_a)
-      .def("before_reset", &InlineHost::before_reset, "env"_a, "function"_a.none());
+      .def("before_reset", &InlineHost::before_reset, "env"_a, "function"_a.none())
+      .def("memory", &InlineHost::memory, "env"_a)
+      .def("set_memory", &InlineHost::set_memory, "env"_a, "memory"_a);
   nb::class_<ProcessHost, Host>(m, "ProcessHost")
       .def("__init__", &make_process_host)
       .def_prop_ro("arena", &ProcessHost::arena_descriptor)
@@ -324,7 +328,9 @@ NB_MODULE(_native, m) {
       .def("restart_failed", &ProcessHost::restart_failed, "worker"_a, "incarnation"_a, "why"_a)
       .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a)
       .def("post", &ProcessHost::post, "env_id"_a, "question"_a)
-      .def("take_posted", &ProcessHost::take_posted);
+      .def("take_posted", &ProcessHost::take_posted)
+      .def("at_rest", &ProcessHost::at_rest, "env"_a)
+      .def_prop_ro("can_save", &ProcessHost::can_save);
 
   nb::class_<RemoteHost, Host>(m, "RemoteHost")
       .def("__init__", &make_remote_host)
@@ -344,6 +350,11 @@ NB_MODULE(_native, m) {
       .def("take_states", &ParcelServer::take_states, "states"_a)
       .def("give_states", &ParcelServer::give_states, "env_ids"_a);
 
+  nb::class_<EngineStates>(m, "EngineStates")
+      .def(nb::init<nb::object>(), "engine"_a)
+      .def("save", &EngineStates::save, "env_id"_a.none(), "by"_a = nb::none())
+      .def("restore", &EngineStates::restore, "buffer"_a, "bounds"_a, "env_id"_a.none());
+
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)
       .def("run", &WorkerObject::run)
@@ -352,7 +363,13 @@ NB_MODULE(_native, m) {
       .def("random_state", &WorkerObject::random_state, "env"_a)
       .def("connect", &WorkerObject::connect, "env"_a)
       .def("before_reset", &WorkerObject::before_reset, "env"_a, "function"_a.none())
-      .def("picture", &WorkerObject::picture, "env"_a);
+      .def("picture", &WorkerObject::picture, "env"_a)
+      .def("memory", &WorkerObject::memory, "env"_a)
+      .def("set_memory", &WorkerObject::set_memory, "env"_a, "memory"_a)
+      .def("save", &WorkerObject::save, "env"_a)
+      .def("load", &WorkerObject::load, "env"_a, "state"_a)
+      .def("keep", &WorkerObject::keep, "env"_a, "former"_a.none())
+      .def("take_kept", &WorkerObject::take_kept, "env"_a);
   register_atari_frames(m);
   register_tap(m);
   m.def("install_crash_note", &install_crash_note, "worker"_a,

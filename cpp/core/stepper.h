@@ -21,7 +21,9 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/env/env.h"
 #include "core/failed_row.h"
@@ -55,6 +57,47 @@ class Stepper {
   const Rng& rng(std::int32_t index) const { return rngs_[index]; }
   // How often the env was reset since it was built.
   std::int64_t resets(std::int32_t index) const { return resets_[index]; }
+
+  // What decides the future of an env, except for what the engine keeps in its table.
+  void save(std::int32_t index, Writer& to) const
+    requires(PlainMemory<E> || SavesItself<E>)
+  {
+    if constexpr (PlainMemory<E>) {
+      static_assert(std::is_trivially_copyable_v<E>, "kPlainMemory: this class has members that cannot be copied as bytes");
+      to.put(Saved{rngs_[index].state(), resets_[index], *envs_[index]});
+    } else {
+      to.put(rngs_[index].state(), resets_[index]);
+      envs_[index]->save(to);
+    }
+  }
+
+  // If it throws, the env is as it was.
+  void load(std::int32_t index, Reader from)
+    requires(PlainMemory<E> || SavesItself<E>)
+  {
+    sm_random_state rng;
+    std::int64_t resets = 0;
+    if constexpr (PlainMemory<E>) {
+      if (from.left() != sizeof(Saved)) throw std::runtime_error("a state of another size");
+      Saved saved = {{}, 0, *envs_[index]};
+      from.take(saved);
+      rng = saved.rng;
+      resets = saved.resets;
+      std::memcpy(static_cast<void*>(&*envs_[index]), &saved.env, sizeof(E));  // some members may be constant
+    } else {
+      from.take(rng, resets);
+      load_itself(*envs_[index], from);
+    }
+    rngs_[index].set_state(rng);
+    resets_[index] = resets;
+  }
+
+  // What is saved of an env whose memory is plain.
+  struct Saved {
+    sm_random_state rng;
+    std::int64_t resets;
+    E env;
+  };
 
   // Advances every env of the job by its action. Returns whether an episode ended.
   bool advance(std::int32_t first_id, const sm_job& job) {
@@ -110,6 +153,20 @@ class Stepper {
       return {*claimed.columns, claimed.row};
     }
   };
+
+  static void load_itself(E& env, Reader& from) {
+    std::vector<std::byte> before;
+    Writer keep(&before, add_bytes);
+    env.save(keep);
+    try {
+      env.load(from);
+      from.finish();
+    } catch (...) {
+      Reader again(before.data(), std::ssize(before));
+      env.load(again);
+      throw;
+    }
+  }
 
   static bool will_step(const sm_env_state& state) {
     return state.phase == SM_LIVE && state.command == SM_STEP;
@@ -288,11 +345,13 @@ class Stepper {
 
   [[gnu::noinline]] static void start_or_look(Turnstile in, std::int32_t entry) {
     Visit v(in, entry);
-    if (v.state.command == SM_OBSERVE && v.state.phase != SM_FRESH) {
+    const std::uint8_t command = v.state.command;
+    if ((command == SM_OBSERVE || command == SM_RECALL) && v.state.phase != SM_FRESH) {
       v.state.command = SM_STEP;
       const Place place = v.place();
       show(in, v, place, v.state.elapsed);
-      clear_infos(v.shared, place.columns.info_present, place.row, 1);  // they belong to the row of its last action
+      if (command == SM_OBSERVE)  // they belong to the row of its last action
+        clear_infos(v.shared, place.columns.info_present, place.row, 1);
     } else {
       start(in, v);
     }

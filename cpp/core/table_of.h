@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -171,6 +172,19 @@ const sm_env_table* table_of(const char* name) {
         }
       });
     };
+    if constexpr (PlainMemory<E>) t.state_bytes = sizeof(typename Stepper<E>::Saved);
+    if constexpr (PlainMemory<E> || SavesItself<E>) {
+      t.save = [](const void* envs, std::int32_t index, void* sink, void (*put)(void*, const void*, std::int64_t),
+                  char* error) {
+        return guarded(error, [&] {
+          Writer to(sink, put);
+          static_cast<const Stepper<E>*>(envs)->save(index, to);
+        });
+      };
+      t.load = [](void* envs, std::int32_t index, const void* bytes, std::int64_t count, char* error) {
+        return guarded(error, [&] { static_cast<Stepper<E>*>(envs)->load(index, Reader(bytes, count)); });
+      };
+    }
     return t;
   }();
   table.name = name;
@@ -291,6 +305,21 @@ class EnvSet {
     if (table_.picture(envs_, id - first_id_, &out.resets, &out.numbers, put, error) != 0)
       throw std::runtime_error(error);
     return out;
+  }
+
+  // Whether envs of this class can be saved.
+  bool can_save() const { return table_.save != nullptr; }
+  // Adds what decides the future of an env, except for its row of the action table. No thread may step it meanwhile.
+  void save(std::int32_t id, std::vector<std::byte>& to) const {
+    char error[SM_ERROR_CAPACITY];  // not cleared: that would take longer than the rest
+    if (table_.save(envs_, id - first_id_, &to, add_bytes, error) != 0) throw std::runtime_error(error);
+  }
+  // How many bytes that is, if `load` takes any bytes of that number; otherwise 0.
+  std::size_t state_bytes() const { return static_cast<std::size_t>(table_.state_bytes); }
+  // If it throws, the env is as it was.
+  void load(std::int32_t id, std::span<const std::byte> state) {
+    char error[SM_ERROR_CAPACITY];
+    if (table_.load(envs_, id - first_id_, state.data(), std::ssize(state), error) != 0) throw std::invalid_argument(error);
   }
 
  private:

@@ -25,6 +25,7 @@ from stepmill.registry.records import register
 from stepmill.settings import Ray
 from stepmill.spec import PoolSpec
 from stepmill.system.numpy_parity import match_numpy
+from stepmill.values.saved_states import SavedState, SavedStates
 
 if TYPE_CHECKING:
     from stepmill.tools.verify.entry import verify
@@ -36,6 +37,8 @@ __all__ = [
     "PoolSpec",
     "Ray",
     "Rollout",
+    "SavedState",
+    "SavedStates",
     "StepmillError",
     "Verification",
     "Verifications",

@@ -13,6 +13,7 @@
     │   │   └── ActionTypeError (TypeError)          not numbers, or numbers of the wrong type
     │   ├── EnvIdError          (IndexError)         out of range, repeated or missing
     │   ├── ResetOptionError                         the env has no such reset option
+    │   ├── StateError                               a saved state that is damaged, or of another env
     │   └── UnknownAttributeError (AttributeError)   a native env has no such attribute
     ├── UsageError              (RuntimeError)       the right call at the wrong time
     │   ├── InFlightError                            that env has an action under way
@@ -73,6 +74,7 @@ __all__ = [
     "ResetOptionError",
     "ResourceError",
     "SpaceError",
+    "StateError",
     "StepmillError",
     "UnknownAttributeError",
     "UnknownConfigError",
@@ -151,6 +153,10 @@ class EnvIdError(InputError, IndexError):
 
 class ResetOptionError(InputError):
     """The env has no such reset option."""
+
+
+class StateError(InputError):
+    """A saved state that is damaged, of another env or configuration, or saved by another version."""
 
 
 class UnknownAttributeError(InputError, AttributeError):

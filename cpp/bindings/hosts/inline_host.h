@@ -17,6 +17,10 @@ class InlineHost final : public Host {
   // Calls `function` right before the next reset of an env that is not in flight.
   void before_reset(int env, nanobind::object function) { envs_->env(env).set_before_reset(std::move(function)); }
 
+  // See `PythonEnv`; for envs that are not in flight.
+  nanobind::object memory(int env) const { return envs_->env(env).memory(); }
+  void set_memory(int env, nanobind::handle memory) { envs_->env(env).set_memory(memory); }
+
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
   bool runs_beside_the_caller() const override { return false; }

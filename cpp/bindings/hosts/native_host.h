@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bindings/hosts/callback_errors.h"
-#include "bindings/input/config_input.h"
+#include "bindings/hosts/simulator_states.h"
 #include "bindings/python/errors.h"
 #include "bindings/host.h"
 #include "bindings/python/values.h"
@@ -44,6 +44,44 @@ class NativeHost final : public Host {
     return out;
   }
 
+  // Whether the envs' class says how it can be saved.
+  bool can_save() const { return local_pool().envs().can_save(); }
+
+  void save(std::span<const std::int32_t> envs, nanobind::handle, std::vector<std::byte>& to,
+            std::vector<std::size_t>& ends) override {
+    const EnvSet& set = local_pool().envs();
+    to.reserve(envs.size() * set.state_bytes());
+    ends.reserve(envs.size());
+    for (const std::int32_t env : envs) {
+      save_env(set, env, simulator(env), to);
+      ends.push_back(to.size());
+      if (ends.size() == 1) to.reserve(envs.size() * to.size());  // nearly always, all have the same size
+    }
+  }
+
+  void load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override {
+    const std::size_t bytes = local_pool().envs().state_bytes();
+    std::vector<std::byte> before;  // to go back to if one of them does not take its state
+    std::vector<std::size_t> ends;
+    if (bytes == 0) save(envs, {}, before, ends);
+    else if (std::any_of(states.begin(), states.end(), [bytes](const auto& one) { return one.size() != bytes; }))
+      raise("StateError", "restore: a state of another size: expected " + std::to_string(bytes) + " bytes");
+    std::size_t i = 0;
+    const auto go_back = [&] {
+      for (std::size_t j = 0, first = 0; j <= i; first = ends[j++])
+        load_one(envs[j], std::span(before).subspan(first, ends[j] - first));
+    };
+    try {
+      for (; i < envs.size(); ++i) load_one(envs[i], states[i]);
+    } catch (const std::invalid_argument& error) {
+      go_back();
+      raise("StateError", "restore: the env did not take its state: " + std::string(error.what()));
+    } catch (const nanobind::python_error&) {
+      go_back();
+      throw;
+    }
+  }
+
   // The simulator of an env, which belongs to the host: it ends with it. None if the envs have none.
   nanobind::object simulator(std::int32_t env) const {
     return simulators_.is_valid() && !simulators_.is_none() ? nanobind::object(simulators_[env]) : nanobind::none();
@@ -52,7 +90,7 @@ class NativeHost final : public Host {
   // Tells an env, which must be idle, that its simulator has changed: it uses what that says now from its next reset on.
   void connect(std::int32_t env) {
     check_idle(env, "its simulator");
-    local_pool().envs().connect(env, read_simulator(simulators_[env].attr("values")()));
+    connect_simulator(local_pool().envs(), env, simulators_[env]);
   }
 
   // A simulator may call Python code of the user, on other threads too: they need the interpreter lock meanwhile.
@@ -88,6 +126,10 @@ class NativeHost final : public Host {
   }
 
  private:
+  void load_one(std::int32_t env, std::span<const std::byte> state) {
+    load_env(local_pool().envs(), env, simulator(env), state);
+  }
+
   void check_idle(std::int32_t env, const std::string& what) const {
     if (pool().in_flight(env))
       raise("InFlightError",

@@ -40,6 +40,11 @@ class ProcessHost final : public Host {
   bool post(std::int32_t env, nanobind::handle question);
   std::vector<std::pair<std::int32_t, nanobind::object>> take_posted();
 
+  // Whether an env answers at once, because its worker does nothing for it.
+  bool at_rest(int env) const { return processes().at_rest(env); }
+  // Whether native envs say how they can be saved.
+  bool can_save() const { return table() && table()->save; }
+
   // ---- the host ----
 
   void check_whole() const override { processes().check_whole(); }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bindings/input/array_input.h"
+#include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/exit.h"
 
@@ -125,6 +126,7 @@ void PythonEnv::keep_failure() {
     note_.final_objects = note_.objects;
   } else {
     note_ = Note{};
+    info_ = nb::object();
     if (last_objects_.is_valid()) note_.objects = last_objects_;
   }
   note_.phase = phase_;
@@ -173,6 +175,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
     }
     if (!is_nothing(info)) note_.info = std::move(info);
     else note_.info = nb::object();
+    info_ = note_.info;
     read_presence();
     observation_ = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 0));
     options_ = nb::object();
@@ -205,6 +208,7 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
       // The reset that follows may overwrite what the step returned.
       if (kind_->same_step && ending_) note_.info = kind_->snapshot(note_.info);
     }
+    info_ = note_.info;
     return outcome;
   });
 }
@@ -338,6 +342,25 @@ void PythonEnv::replace(nb::object env) {
   ending_ = inside_ = false;
 }
 
+nb::object PythonEnv::memory() const {
+  const nb::object seen = observation_.is_valid() ? nb::object(nb::make_tuple(observation_)) : nb::object(nb::make_tuple());
+  return nb::make_tuple(elapsed_, seen, or_none(info_), or_none(options_), to_bytes(std::as_bytes(std::span(presence_))));
+}
+
+void PythonEnv::set_memory(nb::handle memory) {
+  const nb::object seen = memory[1], info = memory[2], options = memory[3], presence = memory[4];
+  elapsed_ = nb::cast<std::int32_t>(memory[0]);
+  observation_ = nb::len(seen) == 0 ? nb::object() : nb::object(seen[0]);
+  info_ = info.is_none() ? nb::object() : info;
+  options_ = options.is_none() ? nb::object() : options;
+  const auto* flags = reinterpret_cast<const std::uint8_t*>(bytes_of(presence).data());
+  presence_.assign(flags, flags + bytes_of(presence).size());
+  action_objects_ = failure_ = last_objects_ = nb::object();
+  ending_ = inside_ = false;
+  note_ = Note{};
+  note_.info = info_;
+}
+
 Note PythonEnv::take_note() {
   Note note = std::move(note_);
   note_ = Note{};
@@ -394,14 +417,15 @@ PythonEnvs::PythonEnvs(std::shared_ptr<PythonKind> kind, nb::handle envs, nb::ha
 // ---- the garbage collector ---------------------------------------------------------------------
 
 int PythonEnv::traverse(visitproc visit, void* arg) const {
-  for (const nb::object* one : {&env_, &options_, &action_objects_, &failure_, &before_reset_, &observation_, &last_objects_,
-                                &note_.info, &note_.final_info, &note_.objects, &note_.final_objects, &note_.error})
+  for (const nb::object* one : {&env_, &options_, &action_objects_, &failure_, &before_reset_, &observation_, &info_,
+                                &last_objects_, &note_.info, &note_.final_info, &note_.objects, &note_.final_objects, &note_.error})
     Py_VISIT(one->ptr());
   return 0;
 }
 
 void PythonEnv::clear_references() {
-  for (nb::object* one : {&env_, &options_, &action_objects_, &failure_, &before_reset_, &observation_, &last_objects_})
+  for (nb::object* one :
+       {&env_, &options_, &action_objects_, &failure_, &before_reset_, &observation_, &info_, &last_objects_})
     *one = nb::object();
   note_ = Note{};
 }

@@ -88,6 +88,11 @@ class PythonEnv {
   void replace(nanobind::object env);
   // What belongs to the row that was written last.
   Note take_note();
+  // What decides its future, and what it has shown last, besides the state of the env itself; Python pickles both together:
+  // (elapsed steps, (observation,) or (), info or None, options of the next reset or None, presence of players).
+  nanobind::object memory() const;
+  // Takes what another env's `memory` was. The row that is written next shows it.
+  void set_memory(nanobind::handle memory);
   int traverse(visitproc visit, void* arg) const;
   void clear_references();
 
@@ -111,6 +116,7 @@ class PythonEnv {
   std::int32_t limit_, elapsed_ = 0;
   nanobind::object options_, action_objects_, failure_, before_reset_;
   nanobind::object observation_;   // the last good one, as the env returned it
+  nanobind::object info_;          // the one that came with it, if it was not empty
   nanobind::object last_objects_;  // its object leaves, if a failure shows it again
   std::vector<double> rewards_;    // of the last step, one per player
   std::vector<std::uint8_t> presence_;  // of each player; empty: all are always here
@@ -126,7 +132,7 @@ class PythonEnvs {
   PythonEnvs(std::shared_ptr<PythonKind> kind, nanobind::handle envs, nanobind::handle limits, std::int32_t first_id);
 
   std::unique_ptr<EnvSet> take_set() { return std::move(set_); }
-  PythonEnv& env(std::int32_t id) { return stepper_->env(id - first_id_); }
+  PythonEnv& env(std::int32_t id) const { return stepper_->env(id - first_id_); }
   PythonKind& kind() const { return *kind_; }
 
   // For the garbage collector.

@@ -3,7 +3,6 @@
 #include "bindings/hosts/worker_object.h"
 
 #include "bindings/python/bytes.h"
-#include "bindings/input/config_input.h"
 #include "bindings/python/crash_note.h"
 
 namespace nb = nanobind;
@@ -44,6 +43,7 @@ void WorkerObject::run() {
 }
 
 void WorkerObject::act(std::int32_t env) {
+  if (kept_.size() != 0) take_kept(env);
   if (python_) {
     if (worker_.is_reset(env)) python_->env(env).set_options(nb::none());  // drops those of a failed reset
     if (const auto mail = worker_.mail(env); !mail.empty()) {
@@ -61,8 +61,14 @@ void WorkerObject::act(std::int32_t env) {
 
 void WorkerObject::replace(int env, nb::object by) { python_->env(env).replace(std::move(by)); }
 
+nb::object WorkerObject::save(int env) const {
+  std::vector<std::byte> state;
+  save_env(*envs_, env, simulator(env), state);
+  return to_bytes(state);
+}
+
 void WorkerObject::connect(int env) {
-  envs_->connect(env, read_simulator(simulators_[env - first_env_].attr("values")()));
+  connect_simulator(*envs_, env, simulator(env));
 }
 
 // What goes with the row besides arrays, pickled; null: nothing.

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "bindings/hosts/python_env.h"
+#include "bindings/hosts/simulator_states.h"
+#include "bindings/python/bytes.h"
 #include "bindings/python/values.h"
 #include "core/process/process_worker.h"
 
@@ -46,10 +48,22 @@ class WorkerObject {
   void connect(int env);
   // The state of a native env's generator: see `random_state`.
   nanobind::object random_state(int env) const { return stepmill::random_state(envs_->random_state(env)); }
+  // What a Python env has besides its own state: see `PythonEnv`.
+  nanobind::object memory(int env) const { return python_->env(env).memory(); }
+  void set_memory(int env, nanobind::handle memory) { python_->env(env).set_memory(memory); }
+  // What decides the future of a native env.
+  nanobind::object save(int env) const;
+  void load(int env, nanobind::handle state) { load_env(*envs_, env, simulator(env), bytes_of(state)); }
+  // Keeps what an env was before it was given a state, until its next action, in case it has to go back.
+  void keep(int env, nanobind::object former) { kept_[nanobind::cast(env)] = std::move(former); }
+  nanobind::object take_kept(int env) { return kept_.attr("pop")(env, nanobind::none()); }
   // What a drawing of a native env shows: see `picture`.
   nanobind::object picture(int env) const { return stepmill::picture(envs_->picture(env)); }
 
  private:
+  nanobind::object simulator(std::int32_t env) const {
+    return simulators_.is_valid() && !simulators_.is_none() ? nanobind::object(simulators_[env - first_env_]) : nanobind::none();
+  }
   void act(std::int32_t env);
   nanobind::object note_of(std::int32_t env);
 
@@ -59,6 +73,7 @@ class WorkerObject {
   std::int32_t first_env_;
   std::unique_ptr<EnvSet> envs_;
   nanobind::object read_mail_, write_note_, answer_;
+  nanobind::dict kept_;
 };
 
 }  // namespace stepmill

@@ -16,6 +16,7 @@
 //       void observe(const Row&) const;                          // writes observation and info
 //       static void step_many(Turns<MyEnv>&) noexcept;           // many at once; may be left out
 //       void picture(std::vector<double>&) const;                // adds what a drawing shows; may be left out
+//       static constexpr bool kPlainMemory = true;               // how it is saved, see below; may be left out
 //     };
 //
 // `step` computes and `observe` writes, and the engine calls them in this order. Because of this split, a slow step
@@ -38,6 +39,14 @@
 //       MyEnv(const Config&, const Config& simulator);
 //       void connect(const Config& simulator);                   // another one, from the next reset on
 //
+// An env can be saved and restored (`pool.save`) if its class says how. If all it has are numbers and arrays of them,
+// without a pointer, a copy of its memory is a copy of the env: `kPlainMemory`. Otherwise it has two methods, which write
+// and read everything that `reset` and `step` change, in the same order (`core/env/state.h`). Configuration need not be
+// saved: a state is only given to envs with the same one.
+//
+//       void save(Writer&) const;
+//       void load(Reader&);                                      // may throw, and need not mend itself then
+//
 // An env may throw from anywhere except step_many: its row is marked as abnormal and the others go on. Autoreset, the
 // time limit and episode statistics are the engine's work (`core/stepper.h`), never the env's. `envs/debug/template.h`
 // is an env to copy, with a comment at every decision.
@@ -51,6 +60,7 @@
 #include "core/env/env_table.h"
 #include "core/env/rng.h"
 #include "core/env/spec.h"
+#include "core/env/state.h"
 
 namespace stepmill {
 
@@ -241,6 +251,15 @@ template <class E>
 concept HasPicture = requires(const E& env, std::vector<double>& numbers) { env.picture(numbers); };
 template <class E>
 concept NeverBlocks = requires { requires E::kNeverBlocks; };
+// A copy of the env's memory is a copy of the env. The compiler cannot see that there is no pointer in it, so the class
+// says it.
+template <class E>
+concept PlainMemory = requires { requires E::kPlainMemory; };
+template <class E>
+concept SavesItself = requires(const E& env, E& other, Writer& to, Reader& from) {
+  env.save(to);
+  other.load(from);
+};
 // An env of many players writes its rewards itself, with Row::set_reward.
 template <class E>
 concept ManyPlayers = requires { requires E::kManyPlayers; };

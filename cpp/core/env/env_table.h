@@ -10,7 +10,7 @@
 
 extern "C" {
 
-enum { SM_ABI_VERSION = 3, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
+enum { SM_ABI_VERSION = 4, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
 
 // ---- how an env describes itself ------------------------------------------------------------
 
@@ -62,6 +62,7 @@ enum sm_command : uint8_t {
   SM_STEP,
   SM_RESET,
   SM_OBSERVE,  // observe again, change nothing: for the envs that a masked reset leaves alone
+  SM_RECALL,   // the same, with infos: for envs that were given a saved state
 };
 
 enum sm_autoreset { SM_NEXT_STEP, SM_SAME_STEP, SM_DISABLED };
@@ -195,6 +196,15 @@ struct sm_env_table {
   // how often that env was reset. Not while that env is stepped. Returns 0, or writes the reason into `error`.
   int (*picture)(const void* envs, int32_t index, int64_t* resets, void* sink,
                  void (*put)(void* sink, double number), char* error);
+  // Calls `put` with what decides the future of the env at `index`: its memory, its generator, how often it was reset. In
+  // as many pieces as it likes. Both are null if the class does not say how it can be saved. Not while that env is stepped.
+  int (*save)(const void* envs, int32_t index, void* sink, void (*put)(void* sink, const void* bytes, int64_t count),
+              char* error);
+  // How many bytes that is, if it is always the same and `load` takes any such bytes; otherwise 0.
+  int64_t state_bytes;
+  // Gives the env at `index` what `save` of an env of the same class and configuration has written. Returns 0, or writes
+  // the reason into `error`: then that env is as it was.
+  int (*load)(void* envs, int32_t index, const void* bytes, int64_t count, char* error);
 };
 
 }  // extern "C"

@@ -92,6 +92,13 @@ class Rng {
     return {{high(state_), low(state_)}, {high(increment_), low(increment_)}, has_half_, half_};
   }
 
+  void set_state(const sm_random_state& given) {
+    state_ = join(given.state[0], given.state[1]);
+    increment_ = join(given.increment[0], given.increment[1]);
+    has_half_ = given.has_uint32 != 0;
+    half_ = given.uinteger;
+  }
+
   std::uint64_t next_uint64() {
     advance();
     const auto high = static_cast<std::uint64_t>(state_ >> 64);

@@ -18,6 +18,7 @@ namespace stepmill {
 class Acrobot {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static constexpr const char* kResetOptions[] = {"low", "high", nullptr};
   static void check_options(const Options& options) { reset_bounds(options, -0.1, 0.1); }

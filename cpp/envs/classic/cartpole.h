@@ -15,6 +15,7 @@ namespace stepmill {
 class CartPole {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() { return {{"sutton_barto_reward", false}}; }
 

@@ -15,6 +15,7 @@ namespace stepmill {
 class CarInValley {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() { return {{"goal_velocity", 0.0}}; }
 

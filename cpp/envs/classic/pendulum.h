@@ -18,6 +18,7 @@ namespace stepmill {
 class Pendulum {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() { return {{"g", 10.0}}; }
 

@@ -18,6 +18,7 @@ namespace stepmill {
 class TemplatePlayers {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   // Each player has rows of its own in observation, action and reward, and the env writes the rewards itself.
   static constexpr bool kManyPlayers = true;

@@ -84,6 +84,9 @@ class Probe {
     if (tells_) tell(row);
   }
 
+  void save(Writer& to) const { to.put(draw_, steps_, constructions_, resets_, calls_, observations_); }
+  void load(Reader& from) { from.take(draw_, steps_, constructions_, resets_, calls_, observations_); }
+
  private:
   static constexpr std::int64_t kManySteps = 1'000'000'000;
 

@@ -22,6 +22,10 @@ class Template {
   // other. Leave this out in an env that may wait for something, or whose resets take long.
   static constexpr bool kNeverBlocks = true;
 
+  // Members are numbers and arrays of them, and none is a pointer or a reference: a copy of the memory is a copy of the
+  // env, so that `pool.save` works. An env with a vector or a pointer has `save` and `load` instead, see env.h.
+  static constexpr bool kPlainMemory = true;
+
   // Configuration: what `make("Template-v0", length=20)` may set, each key with its default. The
   // default also fixes the type: bool, std::int64_t, double, std::string or Reals. Leave this out
   // if there is nothing to set.

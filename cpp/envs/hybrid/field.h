@@ -61,6 +61,7 @@ template <class Motion>
 class Field {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() {
     return {{"action_form", std::string("tuple")},

@@ -99,6 +99,10 @@ class Ant : public MujocoTask {
     *row.info<double>(kContact) = version >= 5 ? -contact_cost_ : forward_;
   }
 
+  static auto memory(auto& task) {
+    return std::tie(task.motion_, task.forward_, task.survive_, task.control_cost_, task.contact_cost_);
+  }
+
  private:
   enum { kForward = PlaneMotion::kInfoCount, kControl, kSurvive, kContact, kInfoCount };
 

@@ -57,6 +57,8 @@ class HalfCheetah : public MujocoTask {
     write_cost(row, kControl, -control_cost_);
   }
 
+  static auto memory(auto& task) { return std::tie(task.x_velocity_, task.forward_, task.control_cost_); }
+
  private:
   enum { kX, kXVelocity, kForward, kControl, kInfoCount };
 

@@ -83,6 +83,10 @@ class Humanoid : public HumanoidTask {
     *row.info<double>(kContact) = version >= 5 ? -contact_cost_ : forward_;
   }
 
+  static auto memory(auto& task) {
+    return std::tie(task.center_, task.motion_, task.forward_, task.survive_, task.control_cost_, task.contact_cost_);
+  }
+
  private:
   enum {
     kForward = PlaneMotion::kInfoCount, kControl, kSurvive, kContact, kInfoCount,

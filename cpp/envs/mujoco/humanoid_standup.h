@@ -68,6 +68,8 @@ class HumanoidStandup : public HumanoidTask {
     *row.info<double>(kImpact) = -impact_cost_;
   }
 
+  static auto memory(auto& task) { return std::tie(task.up_, task.control_cost_, task.impact_cost_); }
+
  private:
   enum { kUp, kControl, kImpact, kX, kY, kZ, kTendonLength, kTendonVelocity, kInfoCount };
 

@@ -62,6 +62,8 @@ class InvertedDoublePendulum : public MujocoTask {
     }
   }
 
+  static auto memory(auto& task) { return std::tie(task.survive_, task.distance_penalty_, task.velocity_penalty_); }
+
  private:
   enum { kSurvive, kDistance, kVelocity };
 

@@ -42,6 +42,8 @@ class InvertedPendulum : public MujocoTask {
       if (stepped_) *row.info<std::int64_t>(0) = fell_ ? 0 : 1;
   }
 
+  static auto memory(auto& task) { return std::tie(task.fell_); }
+
  private:
   double noise_ = 0.01;
   bool fell_ = false;

@@ -141,6 +141,9 @@ MujocoLibrary::MujocoLibrary(const std::string& bindings) {
   need("mj_forward", forward_);
   need("mj_step", step_);
   need("mj_rnePostConstraint", rne_post_constraint_);
+  need("mj_getState", get_state_);
+  need("mj_setState", set_state_);
+  (void)find(library, "mj_updateSleep", update_sleep_);
   if (!find(library, "_mjPRIVATE_setTlsLogHandler", set_log_handler_)) {
     need("_mjPRIVATE__get_tls_error_fn", get_error_handler_);
     need("_mjPRIVATE__set_tls_error_fn", set_error_handler_);

@@ -42,6 +42,18 @@ class MujocoLibrary {
     call({step_, rne_post_constraint_, times}, model, data);
   }
 
+  // What a data keeps outside of its arrays and decides its next step: the time, and what is counted of the bodies that
+  // are asleep, which follows from the arrays.
+  double time_of(const void* model, const void* data) const {
+    double time = 0.0;
+    get_state_(model, data, &time, kTime);
+    return time;
+  }
+  void finish_copy(const void* model, void* data, double time) const {
+    set_state_(model, data, &time, kTime);
+    if (update_sleep_) update_sleep_(model, data);
+  }
+
  private:
   using Function = void (*)(const void* model, void* data);
   struct Job {
@@ -63,7 +75,12 @@ class MujocoLibrary {
   void call(const Job& job, const void* model, void* data) const;
   static void on_log(const LogMessage* message);
 
+  static constexpr unsigned int kTime = 1;  // mjSTATE_TIME
+
   Function reset_data_, forward_, step_, rne_post_constraint_;
+  void (*get_state_)(const void* model, const void* data, double* state, unsigned int parts) = nullptr;
+  void (*set_state_)(const void* model, void* data, const double* state, unsigned int parts) = nullptr;
+  Function update_sleep_ = nullptr;                      // null if there is no such thing
   LogHandler (*set_log_handler_)(LogHandler) = nullptr;  // MuJoCo 4; null: the two below
   ErrorHandler (*get_error_handler_)() = nullptr;
   void (*set_error_handler_)(ErrorHandler) = nullptr;

@@ -73,6 +73,10 @@ class PlanarRunner : public MujocoTask {
     }
   }
 
+  static auto memory(auto& task) {
+    return std::tie(task.x_velocity_, task.forward_, task.survive_, task.control_cost_);
+  }
+
  private:
   enum { kX, kXVelocity, kZ, kForward, kControl, kSurvive, kInfoCount };
 

@@ -64,6 +64,8 @@ class Pusher : public MujocoTask {
     write_cost(row, kControl, -control_cost_);
   }
 
+  static auto memory(auto& task) { return std::tie(task.near_, task.distance_, task.control_cost_); }
+
  private:
   enum { kDistance, kNear, kControl };
   static constexpr std::int64_t kJoints = 7;  // of the arm

@@ -74,6 +74,8 @@ class Reacher : public MujocoTask {
       *row.info<float>(kControl) = static_cast<float>(-control_cost_);
   }
 
+  static auto memory(auto& task) { return std::tie(task.distance_reward_, task.control_cost_); }
+
  private:
   enum { kDistance, kControl };
   static constexpr std::int64_t kAxes = version >= 5 ? 2 : 3;  // of the way to the target that are shown

@@ -57,6 +57,8 @@ class Swimmer : public MujocoTask {
     if constexpr (version < 5) *row.info<double>(kForwardAgain) = forward_;
   }
 
+  static auto memory(auto& task) { return std::tie(task.motion_, task.forward_, task.control_cost_); }
+
  private:
   enum { kForward = PlaneMotion::kInfoCount, kControl, kInfoCount, kForwardAgain = kInfoCount };
 

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <stepmill/env.h>
@@ -256,6 +257,22 @@ class MujocoTask {
   std::int64_t frame_skip_;
   std::vector<double> init_qpos_, init_qvel_;
   bool stepped_ = false;  // in this episode: Gymnasium's resets have fewer info keys than its steps
+};
+
+// A task that can be saved. `Task::memory(task)` names all members of its own that a step changes.
+template <class Task>
+class SavedTask : public Task {
+ public:
+  using Task::Task;
+
+  void save(Writer& to) const {
+    std::apply([&](const auto&... members) { to.put(this->stepped_, members...); }, Task::memory(*this));
+    this->sim_.save(to);
+  }
+  void load(Reader& from) {
+    std::apply([&](auto&... members) { from.take(this->stepped_, members...); }, Task::memory(*this));
+    this->sim_.load(from);
+  }
 };
 
 }  // namespace stepmill

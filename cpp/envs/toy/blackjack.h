@@ -10,6 +10,7 @@ namespace stepmill {
 class Blackjack {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() {
     return {{"natural", false},  // a natural that wins pays 1.5

@@ -12,6 +12,7 @@ namespace stepmill {
 class Catch {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() {
     return {{"height", std::int64_t{10}}, {"width", std::int64_t{5}}};

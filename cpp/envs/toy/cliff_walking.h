@@ -12,6 +12,7 @@ namespace stepmill {
 class CliffWalking {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() { return {{"is_slippery", false}}; }
 

@@ -80,6 +80,19 @@ class FrozenLake {
     for (const char tile : map_->tiles()) numbers.push_back(static_cast<unsigned char>(tile));
   }
 
+  // The map too, for the same reason.
+  void save(Writer& to) const { to.put(state_, last_action_, probability_, map_->columns, map_->tiles()); }
+  void load(Reader& from) {
+    LakeText lake;
+    from.take(state_, last_action_, probability_, lake.columns, lake.tiles);
+    const auto tiles = std::ssize(lake.tiles);
+    if (lake.columns < 1 || tiles % lake.columns != 0 || state_ < 0 || state_ >= tiles)
+      throw std::runtime_error("a state that is not on its map");
+    if (lake.tiles == map_->tiles() && lake.columns == map_->columns) return;
+    lake.rows = static_cast<std::int32_t>(tiles) / lake.columns;
+    map_ = std::make_shared<const LakeMap>(lake);
+  }
+
  private:
   // The text of the map; empty where it is drawn at random.
   static std::string map_text(const Config& config) {

@@ -12,6 +12,7 @@ namespace stepmill {
 class NChain {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() {
     return {{"n", std::int64_t{5}}, {"slip", 0.2}, {"small", 2.0}, {"large", 10.0}};

@@ -81,6 +81,11 @@ class Taxi {
                                    static_cast<double>(last_action_)});
   }
 
+  void save(Writer& to) const {
+    to.put(cell_, passenger_, destination_, will_change_mind_, last_action_, probability_);
+  }
+  void load(Reader& from) { from.take(cell_, passenger_, destination_, will_change_mind_, last_action_, probability_); }
+
  private:
   static constexpr int kPickUp = 4, kDropOff = 5;
 

@@ -26,6 +26,7 @@ from stepmill.envs.conform import as_arrays
 from stepmill.envs.env_info import BaseEnvInfo, FromInfo, element_info_of
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.registry.env_state import HasLayerState
 from stepmill.registry.factories import accepts
 from stepmill.values.arguments import true_or_false, whole_number
 
@@ -33,7 +34,7 @@ SEED_BITS = 31  # of the seeds that we draw: numpy's old generator and many simu
 MOST_SEED_BITS = 63  # of those that a caller may give, or ask for
 
 
-class BaseEnv(ABC):
+class BaseEnv(HasLayerState, ABC):
     """An env as a training framework sees it. A subclass has ``reset``, ``step``, ``close`` and its spaces.
 
     - ``__init__`` only stores configuration. The first ``reset`` builds the simulator; spaces are known before that.
@@ -46,6 +47,8 @@ class BaseEnv(ABC):
     - With many agents, observation and action have one row per agent, and so has the reward unless they share one.
     - If ``reset`` has more to report than the observation, such as the possible actions, it sets ``reset_info``; in a
       pool that is the info of the reset.
+    - An env that a pool is to save has two more methods, ``get_state()`` and ``set_state(state)``. Its seeds are saved
+      with it.
     """
 
     # A subclass sets the first two, and the others if they differ from the default; or it writes ``info()``.
@@ -59,6 +62,9 @@ class BaseEnv(ABC):
     metadata: Mapping[str, Any] = {"render_fps": 30}
     # What the last reset reported besides its observation.
     reset_info: Mapping[str, Any] = {}
+
+    # What is saved besides ``get_state()``, if the env has that.
+    _state_names: tuple[str, ...] = ("_seeds", "_sampler")
 
     # Seeds of episodes are below 2**_seed_bits. The default suits every simulator; up to 63 for one that accepts more.
     _seed_bits: int = SEED_BITS
@@ -219,9 +225,14 @@ class EnvHolder(BaseEnv):
     _observation_space: spaces.Space[Any]
     _action_space: spaces.Space[Any]
 
+    _state_names: tuple[str, ...] = (*BaseEnv._state_names, "_has_begun")
+
     @abstractmethod
     def _open(self) -> Any:
         """The env inside, built if it is not yet."""
+
+    def _state_inside(self) -> Any:
+        return self._open()
 
     @property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]

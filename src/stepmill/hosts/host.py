@@ -101,6 +101,20 @@ class Host(Protocol):
         """Asks the model of each env, see ``EnvModel``, with one argument per env. What is set survives the env."""
         ...
 
+    @property
+    def state_kind(self) -> str:
+        """How envs are saved, in a word, or ``"none: "`` and why they cannot be. May ask the envs."""
+        ...
+
+    @property
+    def state_ways(self) -> tuple[str, ...]:
+        """The kinds of states that envs here may take, the usual one first."""
+        ...
+
+    def fingerprint(self, env_id: int) -> str:
+        """For envs that are saved as ``"simulator"``: which simulator and model their states are of."""
+        ...
+
     def close(self) -> None:
         """Closes the envs, then raises what they raised. Continues where an earlier call was interrupted."""
         ...
@@ -139,6 +153,20 @@ class PythonHost(Host, Protocol):
 
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` for each env, called where the env lives."""
+        ...
+
+    # ---- saved states, for envs that are not in flight; the native half calls these ----------
+
+    def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
+        """The state of each env: by the way that the user asked for, or by the usual one."""
+        ...
+
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
+        """Gives each env a state. May add to ``former`` what they were, in the order of the envs."""
+        ...
+
+    def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
+        """Called if ``load_envs`` has raised: makes all of them what they were."""
         ...
 
 
@@ -229,6 +257,26 @@ def native_env_arguments(source: NativeSource) -> dict[str, Any]:
         "observation_tree": source.observation_tree,
         "action_tree": source.action_tree,
     }
+
+
+class NativeStates:
+    """How a host of native envs says how they are saved; the base of hosts that may have some."""
+
+    _simulators: SimulatorSource | None = None
+
+    def _native_ways(self) -> tuple[str, ...]:
+        return ("memory" if self._simulators is None else "simulator",)
+
+    def _native_kind(self, id: str, can_save: bool) -> str:
+        why_not = None if self._simulators is None else self._simulators.kind(0).why_unsaved
+        if not can_save:
+            why_not = f"{id} does not say how it can be saved"
+        return self._native_ways()[0] if why_not is None else f"none: {why_not}"
+
+    def fingerprint(self, env_id: int) -> str:
+        """Which simulator and model the states of an env are of."""
+        assert self._simulators is not None
+        return self._simulators.kind(env_id).fingerprint
 
 
 def make_simulators(source: SimulatorSource | None, env_ids: Iterable[int]) -> list[Simulator] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import FramesAtOnce
 from stepmill.hosts.host import ClosedWhenDropped, Preparation, host_arguments, python_env_arguments
 from stepmill.hosts.infos import info_leaves, plain_info
+from stepmill.hosts.python_states import WAYS, PythonStates, common_kind, prove_pickle, raise_first
 from stepmill.hosts.rows import Note, RowFinisher, object_copier, object_parts, snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.description import EnvDescription
@@ -19,6 +21,7 @@ from stepmill.settings import Settings, check_players
 from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.sources.source import PythonSource
+from stepmill.system.uninterrupted import uninterrupted
 from stepmill.values.spaces import flatten
 
 
@@ -27,6 +30,8 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     backend = "inline"
     is_native = False
+    state_ways = WAYS
+    _is_pickle_proven = False
 
     def __init__(
         self,
@@ -100,9 +105,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
             try:
                 if preparation.renew:
                     close_quietly(self._envs[env_id])
-                    self._envs[env_id] = self._builder.build(env_id)
-                    self.replace(env_id, self._envs[env_id])
-                    self.before_reset(env_id, self._builder.models.before_reset(env_id))
+                    self._put_env(env_id, self._builder.build(env_id))
                 if preparation.tell is not None:
                     preparation.tell(self._envs[env_id])
             except KeyboardInterrupt:
@@ -111,6 +114,44 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
                 self.fail_next(env_id, error.__cause__ or error)
             except BaseException as error:
                 self.fail_next(env_id, error)
+
+    def _put_env(self, env_id: int, env: Any) -> None:
+        self._envs[env_id] = env
+        self.replace(env_id, env)
+        self.before_reset(env_id, self._builder.models.before_reset(env_id))
+
+    # ---- saved states ------------------------------------------------------------------------
+
+    @property
+    def _states(self) -> PythonStates:
+        return PythonStates(self, self._envs.__getitem__, self._put_saved)
+
+    def _put_saved(self, env_id: int, env: Any) -> None:
+        self._builder.adopt(env_id, env)
+        self._put_env(env_id, env)
+
+    @property
+    def state_kind(self) -> str:
+        return common_kind(self._states.kind(env_id) for env_id in range(self._num_envs))
+
+    def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
+        if by == "pickle" and env_ids and not self._is_pickle_proven:
+            prove_pickle(env_ids[0], self._envs[env_ids[0]])
+            self._is_pickle_proven = True
+        return [self._states.save(env_id, by) for env_id in env_ids]
+
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
+        contents = [self._states.read(*one) for one in zip(env_ids, states, strict=True)]
+        for env_id, content in zip(env_ids, contents, strict=True):
+            former.append(self._states.former(env_id, content))
+            self._states.give(env_id, content)
+
+    def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
+        def work(_: int | None) -> None:
+            given = zip(env_ids, former, strict=False)  # the others were not given anything
+            raise_first([functools.partial(self._states.give_back, *one) for one in given])
+
+        uninterrupted(work)
 
     # ---- the envs themselves -----------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.hosts import host
 from stepmill.hosts.faults import Fault, FaultPolicy
 from stepmill.hosts.frames import FramesAtOnce
-from stepmill.hosts.host import host_arguments, make_simulators, native_env_arguments, native_spaces
+from stepmill.hosts.host import NativeStates, host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.hosts.rows import Note
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
@@ -21,7 +21,7 @@ from stepmill.sources.source import NativeSource
 from stepmill.system.warn_once import warn
 
 
-class NativeHost(FramesAtOnce, _native.NativeHost):
+class NativeHost(NativeStates, FramesAtOnce, _native.NativeHost):
     """A ``Host``. Its envs are not Python objects, so it has no ``call``, ``get_attr`` and the like."""
 
     is_native = True
@@ -32,6 +32,7 @@ class NativeHost(FramesAtOnce, _native.NativeHost):
     def __init__(self, source: NativeSource, settings: Settings) -> None:
         check_players(source.max_num_players, settings)
         self._source_id = source.id
+        self._simulators = source.simulators
         self._num_envs = settings.num_envs
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)
@@ -65,6 +66,16 @@ class NativeHost(FramesAtOnce, _native.NativeHost):
             "nothing can end it. In a worker process (backend='process') it can have a deadline: step_timeout, "
             "reset_timeout"
         )
+
+    @property
+    def state_ways(self) -> tuple[str, ...]:
+        """The kinds of states that envs here may take."""
+        return self._native_ways()
+
+    @property
+    def state_kind(self) -> str:
+        """How envs are saved; see ``PoolView.state_kind``."""
+        return self._native_kind(self._source_id, self.can_save)
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """Native envs have a model if they have a simulator."""

@@ -35,13 +35,17 @@ class EnvBuilder:
     def build(self, env_id: int, worker_id: int = 0) -> Any:
         """Builds an env, or builds it again. An env of another slot is refused, and not closed."""
         env = self._source.build(env_id, worker_id)
+        self.adopt(env_id, env)
+        return env
+
+    def adopt(self, env_id: int, env: Any) -> None:
+        """Takes note of an env that takes a slot."""
         self._check_slot(env_id, env)
         try:
             self.models.add_built(env_id, env)
         except BaseException:
             close_quietly(env)
             raise
-        return env
 
     def _check_slot(self, env_id: int, env: Any) -> None:
         if len(self._source.envs) == 1:  # there is no other slot to share it with

@@ -38,6 +38,17 @@ class Simulator(EnvModel, Protocol):
         """The sizes of its kind, and the addresses that the env uses from its next reset on."""
         ...
 
+    def model_changes(self) -> bytes:
+        """What was changed in the model that the env uses and, after a line break, in that of its next reset.
+
+        The second line is missing if that is the same one, and both if nothing was ever changed.
+        """
+        ...
+
+    def put_model(self, changes: bytes) -> None:
+        """Makes the next model from one such line. Raises ``StateError`` if it cannot."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -45,6 +56,12 @@ class SimulatorKind(Protocol):
     """What the simulators of one configuration share."""
 
     sizes: Values  # what the description of the env depends on
+    why_unsaved: str | None  # why its envs cannot be saved
+
+    @property
+    def fingerprint(self) -> str:
+        """What its envs have in common: a state is only for an env of which the same is true."""
+        ...
 
     def describe_model(self, names: Sequence[str]) -> list[Field]:
         """See ``EnvModel``."""

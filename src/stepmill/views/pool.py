@@ -31,8 +31,11 @@ from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.result import Rollout
 from stepmill.hosts.rollout.roll_out import Rollouts
 from stepmill.hosts.rollout.steps import StepBatch, play_on
+from stepmill.hosts.saving import StateKeeper
 from stepmill.settings import GYMNASIUM_MODES, OutputLibrary, Settings, check_seeds
 from stepmill.spec import PoolSpec
+from stepmill.values.saved_states import SavedState, SavedStates
+from stepmill.views.direct import Call, direct
 from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
@@ -54,6 +57,7 @@ class PoolView(Uncopyable):
     spec: Any
     _page: Watch | None = None  # the page that shows this pool
     _rollouts: Rollouts | None = None
+    _states: StateKeeper | None = None
 
     def __init__(
         self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
@@ -392,6 +396,88 @@ class PoolView(Uncopyable):
         if not mask.any():
             raise ResetOptionError(f"options['reset_mask']: expected {expected}, got all False")
         return np.ascontiguousarray(mask)
+
+    # ---- saved states ------------------------------------------------------------------------
+
+    @property
+    def state_kind(self) -> str:
+        """How ``save`` finds the state of an env, or ``"none: "`` and why it cannot.
+
+        ``"memory"``: a copy of the memory of a native env. ``"methods"``: ``get_state()`` of a Python env.
+        """
+        return self._keeper().kind
+
+    def save(self, env_ids: Any = None, *, by: str | None = None) -> SavedStates:
+        """Saves envs as they are now: everything that decides how they go on.
+
+        That is their memory and their random numbers, the return and length of the episode so far, whether it is over,
+        and what the next reset is given.
+
+        Args:
+            env_ids: The envs, none of which may be in flight; by default all.
+            by: ``"pickle"`` pickles Python envs as they are, though they have no ``get_state()``. Not every env that
+                can be pickled keeps its state, so the first save of a pool compares how an env and its copy go on.
+
+        Returns:
+            A sequence of states, one per env, for ``restore``. They cannot change, and can be pickled.
+
+        Raises:
+            UsageError: One of the envs is in flight (``InFlightError``) or was never reset (``NeedsResetError``), or
+                envs of this kind cannot be saved (``UnsupportedError``); ``state_kind`` says why.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> obs, info = pool.reset(seed=7)
+            >>> states = pool.save()
+            >>> first = pool.step(np.ones(4, int))[0]
+            >>> again, info = pool.restore(states)
+            >>> bool((again == obs).all()), bool((pool.step(np.ones(4, int))[0] == first).all())
+            (True, True)
+        """
+        return self._keeper().save(env_ids, by)
+
+    @direct
+    def restore(self, states: SavedStates | SavedState | Sequence[SavedState], env_ids: Any = None) -> Call[Any]:
+        """Gives envs saved states, and they go on from there.
+
+        Args:
+            states: What ``save`` returned, here or elsewhere: one state per env, or a single one (``states[0]``) for
+                all of them. They must be of the same env and configuration.
+            env_ids: The envs, none of which may be in flight; by default all.
+
+        Returns:
+            What ``reset`` returns: the observations that the saved envs showed last, and their infos.
+
+        Raises:
+            InputError: A state is damaged, of another env or configuration, or their number is another one
+                (``StateError``). Nothing has changed.
+            UsageError: One of the envs is in flight (``InFlightError``).
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> obs, info = pool.reset(seed=7)
+            >>> obs, info = pool.restore(pool.save([0])[0], [1, 2, 3])  # all four are in the same state now
+        """
+        return self._keeper().restoring(states, env_ids)
+
+    @direct
+    def fork(self, source: int, targets: Any) -> Call[Any]:
+        """Gives envs the state of another one: ``restore(save([source])[0], targets)``.
+
+        Args:
+            source: The env to copy.
+            targets: The envs that get its state.
+
+        Returns:
+            What ``reset`` returns, with a row for each of the targets.
+        """
+        keeper = self._keeper()
+        return keeper.restoring(keeper.save(self._ids([source]))[0], targets)
+
+    def _keeper(self) -> StateKeeper:
+        if self._states is None:
+            self._states = StateKeeper(self._engine, self._pool_spec)
+        return self._states
 
     # ---- the envs themselves -----------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.errors import EnvError, ObservationError, SpaceError
+from stepmill.registry.env_state import HasLayerState
 from stepmill.values.fitting import Misfit, as_numbers, fit, member_of
 from stepmill.values.trees import tree_of
 
@@ -26,7 +27,7 @@ class ShapeTeller:
         return obs_shape, act_shape, rew_shape
 
 
-class RecordedWrapper(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class RecordedWrapper(ShapeTeller, HasLayerState, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A wrapper whose arguments are a part of the env's spec, so that ``gymnasium.make(env.spec)`` makes the same."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], **arguments: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from stepmill.registry.env_state import HasLayerState
 from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import RecordedWrapper, Shapes, ShapeTeller, refuse
 
@@ -52,6 +53,8 @@ class NoopResetEnv(RecordedWrapper):
         env: The env to wrap.
         noop_max: The most no-ops, at least 1.
     """
+
+    _state_names = ("_own_generator",)
 
     def __init__(self, env: gymnasium.Env[Any, Any], noop_max: int = 30) -> None:
         self.noop_max = whole_number("NoopResetEnv: noop_max", noop_max, 1)
@@ -130,6 +133,8 @@ class EpisodicLifeEnv(RecordedWrapper):
     - Put a time limit inside this wrapper: outside, it would cut episodes, and the game would never be reset.
     """
 
+    _state_names = ("lives", "was_real_done")
+
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         require_noop("EpisodicLifeEnv", env)
@@ -165,7 +170,7 @@ class EpisodicLifeEnv(RecordedWrapper):
 
 
 # Without its type parameters: RL Zoo puts a class that has none in the place of Gymnasium's.
-class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit):
+class TimeLimit(ShapeTeller, HasLayerState, gymnasium.wrappers.TimeLimit):
     """Truncates an episode at its ``max_episode_steps``-th step.
 
     If the env ends by itself on that very step, it is both terminated and truncated. The info of that step has
@@ -176,6 +181,8 @@ class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit):
     the same limit, it is removed: this one replaces it, and ``gymnasium.make(env.spec)``, which adds one, makes the
     same env.
     """
+
+    _state_names = ("_elapsed_steps",)
 
     def __init__(self, env: gymnasium.Env[Any, Any], max_episode_steps: int) -> None:
         limit = whole_number("TimeLimit: max_episode_steps", max_episode_steps, 1)

@@ -46,6 +46,8 @@ class ObsNormEnv(RecordedObservationWrapper):
         training: False: the statistics are used but not updated, as for evaluation. Can be set at any time.
     """
 
+    _state_names = ("_statistics",)
+
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
@@ -146,6 +148,8 @@ class RewardNormEnv(RecordedWrapper):
         clip: The largest absolute value of the result; None for no bound.
         training: False: the variance is used but not updated, as for evaluation. Can be set at any time.
     """
+
+    _state_names = ("_statistics", "_return")
 
     def __init__(
         self,

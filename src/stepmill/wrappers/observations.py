@@ -46,6 +46,8 @@ class FrameStack(RecordedWrapper):
         n_frames: How many, at least 1.
     """
 
+    _state_names = ("_frames",)
+
     def __init__(self, env: gymnasium.Env[Any, Any], n_frames: int = 4) -> None:
         self.n_frames = whole_number("FrameStack: n_frames", n_frames, 1)
         super().__init__(env, n_frames=n_frames)

@@ -29,6 +29,8 @@ class DelayReward(RecordedWrapper):
     observations may be anything, also Dicts.
     """
 
+    _state_names = ("_owed", "_steps")
+
     def __init__(self, env: gymnasium.Env[Any, Any], delay_reward_step: int) -> None:
         super().__init__(env, delay_reward_step=delay_reward_step)
         self.delay_reward_step = whole_number("DelayReward: delay_reward_step", delay_reward_step, 1)
@@ -70,6 +72,8 @@ class EvalEpisodeReturn(RecordedWrapper):
 
     The reward must be one number; the observation may be anything, also Dicts.
     """
+
+    _state_names = ("_return",)
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)

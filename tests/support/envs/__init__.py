@@ -71,6 +71,12 @@ class ProbeTwin(gymnasium.Env[np.ndarray, np.ndarray]):
         self._steps += 1
         return self._observe(), float(action), self._steps >= self._length, False, self._info()
 
+    def get_state(self) -> Any:
+        return self._draw, self._steps, self._calls
+
+    def set_state(self, state: Any) -> None:
+        self._draw, self._steps, self._calls = state
+
     def close(self) -> None:
         self.closed = True
 

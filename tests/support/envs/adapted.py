@@ -308,6 +308,12 @@ class Chase(ParallelEnv):
         self.agents = [one for one in acting if not left[one]]
         return self._seen(acting), {one: float(self.at) for one in acting}, left, dict.fromkeys(acting, False), {}
 
+    def get_state(self) -> Any:
+        return self.agents, self.at, self.did
+
+    def set_state(self, state: Any) -> None:
+        self.agents, self.at, self.did = state
+
     def _seen(self, agents: list[str]) -> Any:
         told = {one: np.array([self.at, self.did[one]], np.float32) for one in agents}
         return {one: at if one.startswith("mouse") else {"at": at, "mood": self.at % 3} for one, at in told.items()}

@@ -64,6 +64,12 @@ class Walk(BaseEnv):
                 info["TimeLimit.truncated"] = True
         return BaseEnvTimestep(self._observation(), np.array([self.position], np.float32), done, info)
 
+    def get_state(self) -> Any:
+        return self._rng, self.position, self.elapsed, self.score
+
+    def set_state(self, state: Any) -> None:
+        self._rng, self.position, self.elapsed, self.score = state
+
     def close(self) -> None:
         self.closed += 1
         self._rng = None
@@ -108,6 +114,12 @@ class Pair(BaseEnv):
             reward = np.array([action.sum()], np.float32)
         return BaseEnvTimestep(self._observation(), reward, done, info)
 
+    def get_state(self) -> Any:
+        return self.sums, self.elapsed
+
+    def set_state(self, state: Any) -> None:
+        self.sums, self.elapsed = state
+
     def close(self) -> None:
         pass
 
@@ -147,6 +159,12 @@ class DmWalk(dm_env.Environment):
         if self.count == 3:
             return dm_env.TimeStep(dm_env.StepType.LAST, float(action), self._discount, self._observation())
         return dm_env.transition(float(action), self._observation(), 0.9)
+
+    def get_state(self) -> int:
+        return self.count
+
+    def set_state(self, state: int) -> None:
+        self.count = state
 
     def observation_spec(self) -> Any:
         return {"count": specs.BoundedArray((), np.int64, 0, 3), "place": specs.Array((2,), np.float64)}

@@ -51,6 +51,12 @@ class WildEnv(gymnasium.Env[Any, Any]):
             info["deep"]["text"] = f"{self.np_random.integers(99)}"
         return self._show(), self.np_random.normal(), end, cut, info
 
+    def get_state(self) -> None:
+        """Nothing but its generator decides how it goes on."""
+
+    def set_state(self, state: None) -> None:
+        pass
+
     def render(self) -> np.ndarray:
         return np.moveaxis(self.shown["image"], 0, -1)
 
@@ -227,6 +233,12 @@ class Mixed(gymnasium.Env[Any, Any]):
         self.at += 1
         return self._look(), float(chosen + pushed["push"].sum()), self.at == 5, False, {}
 
+    def get_state(self) -> int:
+        return self.at
+
+    def set_state(self, state: int) -> None:
+        self.at = state
+
     def _look(self) -> Any:
         noise = self.np_random.uniform(-1, 1, (2, 3)).astype(np.float32)
         return {"noise": noise, "counts": (self.at, np.array([self.at % 2, 1], np.int8))}
@@ -257,6 +269,12 @@ class AllTypes(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.count += 1
         return self.observe(), float(action), self.count == 4, False, {"seen": self.count, "place": np.full(2, 0.5)}
+
+    def get_state(self) -> int:
+        return self.count
+
+    def set_state(self, state: int) -> None:
+        self.count = state
 
     def observe(self) -> dict[str, Any]:
         numbers = {name: np.full(2, self.count % 2 if name == "bool" else self.count, name) for name in DTYPES}

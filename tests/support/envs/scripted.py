@@ -129,6 +129,12 @@ class ChanceEnv(gymnasium.Env[Any, Any]):
         reward, truncated = float(self.np_random.normal()), bool(self.np_random.random() < 0.05)
         return self._look(), reward, self._lives == 0, truncated, {"lives": self._lives}
 
+    def get_state(self) -> Any:
+        return self._lives, self._memory
+
+    def set_state(self, state: Any) -> None:
+        self._lives, self._memory = state
+
     def _look(self) -> Any:
         self.observation_space.seed(int(self.np_random.integers(2**31)))
         drawn = _arrays(self.observation_space, self.observation_space.sample())

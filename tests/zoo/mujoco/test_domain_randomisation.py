@@ -308,11 +308,11 @@ def test_models_are_freed() -> None:
         seen = []
         for i in range(200):
             pool.set_model([0], {"opt.density": float(i)})
-            seen.append(weakref.ref(simulator._newest))
+            seen.append(weakref.ref(simulator._newest.model))
             if i % 3 == 0:
-                assert simulator.model is not simulator._newest  # the episode goes on with the one before
+                assert simulator.model is not simulator._newest.model  # the episode goes on with the one before
                 pool.reset()
-                assert simulator.model is simulator._newest
+                assert simulator.model is simulator._newest.model
         gc.collect()
         assert len({id(ref()) for ref in seen if ref() is not None}) <= 2
         del simulator

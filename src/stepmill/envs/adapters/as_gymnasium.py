@@ -14,6 +14,7 @@ from stepmill.envs.env_info import declared_space
 from stepmill.envs.results import truth
 from stepmill.envs.timestep import LEFTOVER, BaseEnvTimestep, Leftover, more_fields
 from stepmill.errors import EnvError, UnsupportedError
+from stepmill.registry.env_state import HasLayerState
 from stepmill.values.spaces import AnyValue
 from stepmill.values.trees import leaves, map_tree, space_from, tree_of
 
@@ -45,7 +46,7 @@ _FLOAT32 = np.dtype(np.float32)
 _SCALAR = np.generic  # what pools pass for a Discrete space; checked first because `isinstance` with several is slow
 
 
-class AsGymnasium(InnerAttributes):
+class AsGymnasium(HasLayerState, InnerAttributes):
     """A ``BaseEnv`` behind ``reset(seed, options)`` and ``step`` with five results.
 
     - ``reset(seed=...)`` calls ``seed(seed, dynamic_seed)``, with the attribute ``dynamic_seed`` of this object, which
@@ -77,6 +78,9 @@ class AsGymnasium(InnerAttributes):
         self.observation_space = AnyValue() if by_value else self._declared
         self.action_space = base_env.action_space
         self.metadata = {"render_modes": ["rgb_array"], **(getattr(base_env, "metadata", None) or {})}
+
+    def _state_inside(self) -> Any:
+        return self.base_env
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

@@ -40,6 +40,8 @@ class DingAsBaseEnv(BaseEnv):
     - All other attributes are those of the env inside, ``env``.
     """
 
+    _state_names: tuple[str, ...] = (*BaseEnv._state_names, "_last")
+
     def __init__(self, env: Any) -> None:
         super().__init__(getattr(env, "_cfg", None))
         self.env = env
@@ -47,6 +49,9 @@ class DingAsBaseEnv(BaseEnv):
         self.num_agents = int(getattr(env, "num_agents", getattr(env, "num_agent", 1)))
         self._is_discrete = isinstance(self.action_space, spaces.Discrete)
         self._last: Any = None
+
+    def _state_inside(self) -> Any:
+        return self.env
 
     def reset(self, **kwargs: Any) -> Any:
         self._last = self.env.reset(**kwargs)

@@ -61,6 +61,8 @@ class DingEnvWrapper(EnvHolder):
     (``EvalEpisodeReturn`` inside one that changes rewards).
     """
 
+    _state_names: tuple[str, ...] = (*EnvHolder._state_names, "_return")
+
     def __init__(self, env: Any = None, cfg: Any = None, *, seed_api: bool = True) -> None:
         super().__init__({} if cfg is None else cfg)
         given = read_cfg("DingEnvWrapper", self._cfg, () if env is not None else ("env_id",), _DEFAULTS)

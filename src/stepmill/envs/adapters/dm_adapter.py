@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import EnvError, SpaceError, UsageError
+from stepmill.registry.env_state import HasLayerState
 from stepmill.values.fitting import as_numbers, description
 from stepmill.values.trees import as_tree, map_tree, space_from
 
@@ -16,7 +17,7 @@ from stepmill.values.trees import as_tree, map_tree, space_from
 SEED_MODULUS = 2**32
 
 
-class DmAsGymnasium(gymnasium.Env[Any, Any]):
+class DmAsGymnasium(HasLayerState, gymnasium.Env[Any, Any]):
     """Turns each ``TimeStep`` into the five results of Gymnasium.
 
     - ``LAST`` with discount 0 means terminated, with any other discount truncated; ``info["discount"]`` has it.
@@ -24,6 +25,8 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
       of its task (``dm_control``); otherwise the seed has no effect.
     - ``render`` is the env's own, or ``physics.render()`` of ``dm_control``.
     """
+
+    _state_names = ("_task_numbers",)
 
     def __init__(self, dm_env: Any) -> None:
         self.dm_env = dm_env
@@ -43,9 +46,25 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
         if hasattr(self.dm_env, "seed"):
             self.dm_env.seed(seed)
             return
-        random = getattr(getattr(self.dm_env, "task", None), "random", None)
-        if isinstance(random, np.random.RandomState):
+        if (random := self._task_random()) is not None:
             random.seed(seed % SEED_MODULUS)
+
+    def _task_random(self) -> np.random.RandomState | None:
+        random = getattr(getattr(self.dm_env, "task", None), "random", None)
+        return random if isinstance(random, np.random.RandomState) else None
+
+    @property
+    def _task_numbers(self) -> Any:
+        """Where the random numbers of the task are, which ``reset`` seeds."""
+        return None if (random := self._task_random()) is None else random.get_state()
+
+    @_task_numbers.setter
+    def _task_numbers(self, state: Any) -> None:
+        if (random := self._task_random()) is not None:
+            random.set_state(state)
+
+    def _state_inside(self) -> Any:
+        return self.dm_env
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         timestep = self.dm_env.step(action)

@@ -38,6 +38,8 @@ class ParallelAsBaseEnv(EnvHolder):
             63.
     """
 
+    _state_names: tuple[str, ...] = (*EnvHolder._state_names, "_score")
+
     def __init__(self, env: Any, cfg: Any = None) -> None:
         super().__init__({} if cfg is None else cfg)
         given = read_cfg("ParallelAsBaseEnv", self._cfg, (), _DEFAULTS)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from stepmill.envs.adapters.as_gymnasium import InnerAttributes
 from stepmill.envs.results import check_by_agent, own_infos, reset_parts, step_by_agent
 from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError, UsageError
+from stepmill.registry.env_state import HasLayerState
 from stepmill.values.fitting import Fitter, array_of, holds_arrays
 from stepmill.values.trees import leaves, map_tree, map_trees, tree_of
 
@@ -19,7 +20,7 @@ from stepmill.values.trees import leaves, map_tree, map_trees, tree_of
 _HERE, _TERMINATED, _TRUNCATED = 1, 2, 4
 
 
-class ParallelAsPlayers(InnerAttributes):
+class ParallelAsPlayers(HasLayerState, InnerAttributes):
     """A player's number is the place of its agent in ``possible_agents``.
 
     A row of a batch shows the agents that have just acted and those that act next. An agent that has left has its last
@@ -29,6 +30,7 @@ class ParallelAsPlayers(InnerAttributes):
     The spaces are those of one agent; if they differ, dicts by kind of agent (``kinds_of``).
     """
 
+    _state_names = ("presence",)
     players_vary = True  # after each call, `presence` tells the pool who is there
 
     def __init__(self, env: Any) -> None:
@@ -66,6 +68,9 @@ class ParallelAsPlayers(InnerAttributes):
             for kind in kinds
         }
         self._kind_sizes = {kind: kinds.count(kind) for kind in kinds}
+
+    def _state_inside(self) -> Any:
+        return self.parallel_env
 
     # ---- an episode --------------------------------------------------------------------------
 

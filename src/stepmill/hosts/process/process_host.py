@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from stepmill import _native
-from stepmill.errors import EnvError, StepmillError, summary
+from stepmill.errors import EnvError, StepmillError, UnsupportedError, summary
 from stepmill.hosts.elsewhere import EnvsElsewhere
 from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
+from stepmill.hosts.host import NativeStates
 from stepmill.hosts.process.caller.child_process import kill
 from stepmill.hosts.process.caller.construction import build_error
 from stepmill.hosts.process.caller.handles import WorkerHandle
@@ -26,6 +27,7 @@ from stepmill.hosts.process.caller.launcher import Launcher
 from stepmill.hosts.process.pickling import dumps, dumps_argument
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.wire import WireClosed, WireTimeout, close_all
+from stepmill.hosts.python_states import WAYS, common_kind
 from stepmill.hosts.rows import RowFinisher
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
@@ -41,7 +43,7 @@ _ATTACH_S = 5.0
 _CLOSE_S = 5.0
 
 
-class ProcessHost(EnvsElsewhere, _native.ProcessHost):
+class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
     """A ``Host`` for envs of any kind, in their own processes.
 
     ``launcher`` is one for the same source and settings that has already started loading. The host takes ownership.
@@ -60,6 +62,7 @@ class ProcessHost(EnvsElsewhere, _native.ProcessHost):
         self.is_native = isinstance(source, NativeSource)
         self._renderer = Renderer(source) if isinstance(source, NativeSource) else None
         self._source_id = source.id
+        self._simulators = source.simulators if isinstance(source, NativeSource) else None
         self._start_timeout = settings.start_timeout
         self._workers: dict[int, WorkerHandle] = {}
         self._model_changes = {}
@@ -180,6 +183,44 @@ class ProcessHost(EnvsElsewhere, _native.ProcessHost):
         own = isinstance(failure, EnvError) and failure.env_id == env_id
         return failure.__cause__ if failure is not None and own else failure
 
+    # ---- saved states ------------------------------------------------------------------------
+
+    @property
+    def state_ways(self) -> tuple[str, ...]:
+        return self._native_ways() if self.is_native else WAYS
+
+    @property
+    def state_kind(self) -> str:
+        if self.is_native:
+            return self._native_kind(self._source_id, self.can_save)
+        idle = [env_id for env_id in range(self._launcher.shares[-1].last) if self.at_rest(env_id)]
+        return common_kind(self._ask("call", "state", idle or [0], "kind"))  # no one waits for envs in flight
+
+    def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
+        return self._ask("call", "state", env_ids, "save", (by,))
+
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], _: list[Any]) -> None:
+        """Asks all of them at once. Until its next action, a worker keeps what an env was before."""
+        if self._simulators is not None:
+            self._refuse_changed_models(env_ids, states)
+        questions = [pickle.dumps(("state", "load", (state,), {})) for state in states]
+        _raise_first(self._answers("call", env_ids, questions))
+
+    def _refuse_changed_models(self, env_ids: Sequence[int], states: Sequence[bytes]) -> None:
+        """A worker that takes the place of another one gets the changes that this host remembers, and no others."""
+        for env_id, state in zip(env_ids, states, strict=True):
+            if env_id in self._model_changes or state[-8:] != bytes(8):  # a state ends with the size of its changes
+                raise UnsupportedError(
+                    f"restore: the model of env {env_id}, or that of the saved env, was changed by set_model, and in "
+                    "worker processes such states are not restored: use backend='thread'"
+                )
+
+    def put_back(self, env_ids: Sequence[int], _: Sequence[Any]) -> None:
+        questions = [pickle.dumps(("state", "put_back", (), {}))] * len(env_ids)
+        answers = uninterrupted(lambda _: self._answers("call", env_ids, questions))
+        # The error that led here says which worker died; its envs are built again.
+        _raise_first([one for one in answers if not (isinstance(one, _FailedCall) and one.is_loss)])
+
     # ---- the envs themselves -----------------------------------------------------------------
 
     def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -295,9 +336,14 @@ class _FailedCall:
         self._phase = phase
 
     def as_env_error(self) -> EnvError:
-        if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
+        if isinstance(self.error, EnvError) and self.is_loss:
             return self.error
         return Fault.in_call(self._env_id, self._phase, self.error)
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether its worker died, or took too long."""
+        return isinstance(self.error, EnvError) and self.error.env_id == self._env_id
 
 
 def _frame(env_id: int, answer: Any) -> Frame:

@@ -47,6 +47,8 @@ class RayHost(EnvsElsewhere, _native.RemoteHost):
     """A ``Host`` for envs of any kind, in actors of a Ray cluster that this process is connected to."""
 
     backend = "ray"
+    state_kind = "none: envs on a Ray cluster cannot be saved"
+    state_ways = ("none",)
     _actors: Actors | None = None
     _destination = ON_RAY
     _rollouts = 0

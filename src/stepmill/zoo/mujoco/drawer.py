@@ -67,6 +67,7 @@ class MujocoDrawer:
         config = self._source.simulators.configs[env_id]
         studio = studios.of(env_id, simulator.model, config)
         with self._warnings.listening():
+            simulator.find_contacts()
             if studio is not None:
                 return studio.draw(env_id, simulator)
             studio = Studio(simulator, str(self._source.render_mode), self._arguments(env_id), config)

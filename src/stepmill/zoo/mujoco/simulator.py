@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
 import functools
 import importlib
 import logging
 import os
+import pickle
 import sys
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +21,7 @@ import gymnasium
 import numpy as np
 
 from stepmill import _native
-from stepmill.errors import ConfigError, OutOfMemoryError, UsageError
+from stepmill.errors import ConfigError, InputError, OutOfMemoryError, StateError, UsageError
 from stepmill.sources.models import fields
 from stepmill.sources.models.fields import Field, ModelChange
 from stepmill.sources.simulator import UnsuitableSimulator, Values
@@ -114,6 +118,7 @@ class MujocoModel:
     def __init__(self, mujoco: Any, model: Any, extra: Values) -> None:
         self.mujoco = mujoco
         self.model = model
+        self.why_unsaved = _why_unsaved(self.make_data(model))
         low, high = model.actuator_ctrlrange.astype("float32").T
         self.sizes: Values = {
             **{name: int(getattr(model, name)) for name in ("nq", "nv", "nu", "nbody", "nsite", "ntendon")},
@@ -121,6 +126,14 @@ class MujocoModel:
             "ctrl_high": [float(x) for x in high],
             **extra,
         }
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        model = copy.copy(self.model)
+        model.vis.global_.offwidth = model.vis.global_.offheight = 0  # the size of pictures
+        compiled = np.empty(self.mujoco.mj_sizeModel(model), np.uint8)
+        self.mujoco.mj_saveModel(model, None, compiled)
+        return f"MuJoCo {self.mujoco.__version__} with model {zlib.crc32(compiled.tobytes()):08x}"
 
     def describe_model(self, names: Sequence[str]) -> list[Field]:
         return fields.describe(self.model, names)
@@ -137,6 +150,22 @@ class MujocoModel:
             raise OutOfMemoryError(f"MuJoCo cannot allocate the state of another env: {error}") from error
 
 
+@dataclass(frozen=True)
+class ChangedModel:
+    """A model, and all that was changed in it since it was compiled."""
+
+    model: Any
+    change: ModelChange | None = None
+
+    def then(self, change: ModelChange) -> ChangedModel:
+        """A copy of it with another change to be applied."""
+        return ChangedModel(copy.copy(self.model), change if self.change is None else self.change.then(change))
+
+    def line(self) -> bytes:
+        """The change as a line of ``model_changes``."""
+        return b"" if self.change is None else base64.b64encode(pickle.dumps(self.change))
+
+
 class MujocoSimulator:
     """A ``Simulator``: the state of one env."""
 
@@ -144,33 +173,43 @@ class MujocoSimulator:
         self._kind = kind
         self.data = data
         # The env takes up a changed model in its next reset. Until then it steps the former one, which must live on.
-        self._newest = self._former = kind.model
-        self._address_in_use = np.zeros(1, np.int64)  # the env writes it
+        self._newest = self._former = ChangedModel(kind.model)
+        # The env writes them: the address of the model that it uses, and whether it was given a saved state.
+        self._notes = np.zeros(2, np.int64)
 
     @property
     def model(self) -> Any:
         """The model that the env uses. It must be idle."""
-        in_use = self._address_in_use[0]
-        return next((one for one in (self._newest, self._former) if one._address == in_use), self._kind.model)
+        return self._in_use.model
+
+    @property
+    def _in_use(self) -> ChangedModel:
+        return self._newest if self._newest.model._address == self._notes[0] else self._former
+
+    def find_contacts(self) -> None:
+        """Finds the contacts of a saved state that the env was given: they are not in it, but pictures show them."""
+        if self._notes[1]:
+            self._kind.mujoco.mj_collision(self.model, self.data)
+            self._kind.mujoco.mj_makeConstraint(self.model, self.data)
+            self.data.efc_force[:] = 0.0  # the next step finds the forces: these are whatever was in their memory
+            self._notes[1] = 0
 
     def describe_model(self, names: Sequence[str]) -> list[Field]:
-        return fields.describe(self._newest, names)
+        return fields.describe(self._newest.model, names)
 
     def get_model(self, names: Sequence[str]) -> list[np.ndarray]:
-        return fields.read(self._newest, names)
+        return fields.read(self._newest.model, names)
 
     def try_model(self, change: ModelChange) -> None:
-        model = copy.copy(self._newest)
+        model = copy.copy(self._newest.model)
         with WarningLog("set_model", is_silent=True).listening():
             fields.apply(change, model, self._kind.make_data(self.model))
             fields.check(change, model, self._kind.make_data(model))
 
     def set_model(self, change: ModelChange) -> None:
-        in_use = self.model
-        if self._newest is in_use or self._newest is self._kind.model:
-            self._newest = copy.copy(self._newest)
-        self._former = in_use
-        self._apply(change, self._newest)
+        newest = self._newest.then(change)
+        self._apply(change, newest.model)
+        self._newest, self._former = newest, self._in_use
 
     def _apply(self, change: ModelChange, model: Any) -> None:
         if not change.set_const:
@@ -180,16 +219,35 @@ class MujocoSimulator:
         with WarningLog("set_model").listening():
             fields.apply(change, model, self._kind.make_data(self.model))
 
+    def model_changes(self) -> bytes:
+        newest, former = self._newest, self._former
+        if newest.change is None and former.change is None:
+            return b""
+        return newest.line() if self._in_use is newest else former.line() + b"\n" + newest.line()
+
+    def put_model(self, changes: bytes) -> None:
+        newest = ChangedModel(self._kind.model)
+        if changes:
+            change = pickle.loads(base64.b64decode(changes))
+            newest = newest.then(change)
+            try:
+                self._apply(change, newest.model)
+            except InputError as error:
+                raise StateError(f"restore: the model of a state is refused: {error}") from error
+        self._newest, self._former = newest, self._in_use
+
     def values(self) -> Values:
+        newest = self._newest.model
         return {
             **self._kind.sizes,
             "bindings": bindings_path(),
-            "model": self._newest._address,
+            "model": newest._address,
             "data": self.data._address,
-            "model_in_use": _address(self._address_in_use, "int64"),
-            "timestep": float(self._newest.opt.timestep),
+            "notes": _address(self._notes, "int64"),
+            "timestep": float(newest.opt.timestep),
             **{name: _address(getattr(self.data, name)) for name in _DATA_ARRAYS},
-            **{name: _address(getattr(self._newest, name)) for name in _MODEL_ARRAYS},
+            **{name: _address(getattr(newest, name)) for name in _MODEL_ARRAYS},
+            **_memory(self.data),
         }
 
     def close(self) -> None: ...
@@ -199,6 +257,33 @@ def _address(array: Any, dtype: str = "float64") -> int:
     if array.dtype != dtype or not array.flags.c_contiguous:
         raise UnsuitableSimulator(f"an array of MuJoCo is {array.dtype} with strides {array.strides}")
     return int(array.__array_interface__["data"][0])
+
+
+# Which arrays come first and last in the memory of a data. Those that MuJoCo computes anew in every step are elsewhere.
+_FIRST, _LAST = "qpos", "cfrc_ext"
+
+
+def _memory(data: Any) -> dict[str, int]:
+    """Where all arrays of a state are, in two pieces: between them are addresses of what plugins keep."""
+    first = _address(getattr(data, _FIRST))
+    last = _address(getattr(data, _LAST)) + getattr(data, _LAST).nbytes
+    plugins = _address(data.plugin_data, "uint64") if data.nplugin else last  # without any, it has no place
+    after = plugins + data.plugin_data.nbytes
+    return {
+        "memory": first,
+        "memory_bytes": plugins - first,
+        "memory_after_plugins": after,
+        "memory_after_plugins_bytes": last - after,
+    }
+
+
+def _why_unsaved(data: Any) -> str | None:
+    """MuJoCo says how much memory the arrays have, with up to 63 bytes to spare. It must be what we know of."""
+    found = _memory(data)
+    size = found["memory_after_plugins"] + found["memory_after_plugins_bytes"] - found["memory"]
+    if data.nbuffer - 64 < size <= data.nbuffer and found["memory_after_plugins_bytes"] >= 0:
+        return None
+    return "this MuJoCo keeps its arrays in another way than stepmill knows"
 
 
 # ---- the installed package -----------------------------------------------------------------------

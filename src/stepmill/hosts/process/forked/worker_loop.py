@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from stepmill import _native
-from stepmill.errors import EnvError
+from stepmill.errors import EnvError, StateError
 from stepmill.hosts.frames import frame_of
 from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.notes import object_packer, write_note, write_text
 from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.python_states import PythonStates, prove_pickle
 from stepmill.hosts.rows import snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.factories import close_quietly
@@ -143,6 +144,8 @@ class _Service:
                 value = tuple(frame_of(env_id, functools.partial(self._render, env_id), *args))
             elif kind == "model":
                 value = self.ask_model_of(env_id, name, *args)
+            elif kind == "state":
+                value = getattr(self._states, name)(env_id, *args)
             else:
                 value = _do(self._env(env_id), kind, name, args, kwargs)
             return outgoing.pickled_answer(f"{kind} {name!r} of env {env_id}", value)
@@ -171,15 +174,75 @@ class _Service:
     def _renew(self, env_id: int) -> None:
         assert self._builder is not None, "native envs are not built here"
         close_quietly(self._env(env_id))
-        self._envs[env_id - self._first_env] = env = self._builder.build(env_id, self._worker_id)
+        self._put_env(env_id, self._builder.build(env_id, self._worker_id))
+
+    def _put_env(self, env_id: int, env: Any) -> None:
+        self._envs[env_id - self._first_env] = env
         self.worker.replace(env_id, env)
         self._model_changed(env_id)
+
+    def _put_saved(self, env_id: int, env: Any) -> None:
+        assert self._builder is not None, "native envs are not pickled"
+        self._builder.adopt(env_id, env)
+        self._put_env(env_id, env)
+
+    @functools.cached_property
+    def _states(self) -> _PythonAnswers | _NativeAnswers:
+        if self._builder is None:
+            return _NativeAnswers(self.worker)
+        return _PythonAnswers(self.worker, PythonStates(self.worker, self._env, self._put_saved), self._env)
 
 
 def _read(fd: int) -> Any:
     os.lseek(fd, 0, os.SEEK_SET)
     with os.fdopen(fd, "rb", closefd=False) as file:
         return pickle.load(file)
+
+
+# ---- saved states: the answers to questions about them -------------------------------------------
+
+
+class _PythonAnswers:
+    def __init__(self, worker: _native.Worker, states: PythonStates, env_of: Callable[[int], Any]) -> None:
+        self._worker, self._states, self._env_of = worker, states, env_of
+        self._is_pickle_proven = False
+
+    def kind(self, env_id: int) -> str:
+        return self._states.kind(env_id)
+
+    def save(self, env_id: int, by: str | None) -> bytes:
+        if by == "pickle" and not self._is_pickle_proven:
+            prove_pickle(env_id, self._env_of(env_id))
+            self._is_pickle_proven = True
+        return self._states.save(env_id, by)
+
+    def load(self, env_id: int, state: bytes) -> None:
+        self._worker.keep(env_id, None)
+        content = self._states.read(env_id, state)
+        self._worker.keep(env_id, self._states.former(env_id, content))
+        self._states.give(env_id, content)
+
+    def put_back(self, env_id: int) -> None:
+        self._states.give_back(env_id, self._worker.take_kept(env_id))
+
+
+class _NativeAnswers:
+    def __init__(self, worker: _native.Worker) -> None:
+        self._worker = worker
+
+    def save(self, env_id: int, _: str | None) -> bytes:
+        return self._worker.save(env_id)
+
+    def load(self, env_id: int, state: bytes) -> None:
+        self._worker.keep(env_id, self._worker.save(env_id))
+        try:
+            self._worker.load(env_id, state)  # if it refuses, the env is as it was
+        except ValueError as error:
+            raise StateError(f"restore: env {env_id} did not take its state: {error}") from None
+
+    def put_back(self, env_id: int) -> None:
+        if (former := self._worker.take_kept(env_id)) is not None:
+            self._worker.load(env_id, former)
 
 
 # ---- calls ---------------------------------------------------------------------------------------

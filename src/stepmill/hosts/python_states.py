@@ -1,0 +1,292 @@
+"""Saves the Python envs of this process and gives them saved states: for the inline host, and in workers.
+
+A state is a pickle of what the env itself remembers, and of what its place in the pool does: the observation and the
+info that it has shown last, its elapsed steps, the options of its next reset. Both are in one pickle, so that an
+observation that is also a part of the env stays one. It is written and read only where the env lives.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import cloudpickle
+import numpy as np
+from gymnasium.utils import EzPickle
+
+from stepmill.errors import StateError, StepmillError, UnsupportedError, summary
+from stepmill.hosts.process.pickling import dumps
+from stepmill.registry.description import player_rows
+from stepmill.registry.env_state import get_state, set_state, why_no_state
+from stepmill.registry.factories import close_quietly
+from stepmill.system.warn_once import warn_once
+from stepmill.values.trees import leaves
+
+WAYS = ("methods", "pickle")  # how an env is saved: by its methods, or if the user asks for it, the whole object
+
+
+class _Place(Protocol):
+    """Where envs are stepped: the native half of a host, or a worker."""
+
+    def memory(self, env: int) -> tuple[Any, ...]: ...
+
+    def set_memory(self, env: int, memory: tuple[Any, ...]) -> None: ...
+
+
+class PythonStates:
+    """Args:
+    place: Where the envs are stepped.
+    env_of: The env with an id.
+    put_env: Puts another env in its place.
+    """
+
+    def __init__(self, place: _Place, env_of: Callable[[int], Any], put_env: Callable[[int, Any], None]) -> None:
+        self._place, self._env_of, self._put_env = place, env_of, put_env
+
+    def kind(self, env_id: int) -> str:
+        """How an env is saved, in a word, or ``"none: "`` and why it cannot be."""
+        why = why_no_state(self._env_of(env_id))
+        return "methods" if why is None else f"none: {why}"
+
+    def save(self, env_id: int, by: str | None) -> bytes:
+        """The state of an env, saved by its methods, or by pickling all of it."""
+        env = self._env_of(env_id)
+        if by == "pickle":
+            return self._pickled(env_id, "pickle", env)
+        with _Told("save", env_id):
+            state = get_state(env)
+        return self._pickled(env_id, "methods", state)
+
+    def _pickled(self, env_id: int, way: str, own: Any) -> bytes:
+        elapsed, seen, info, options, presence = self._place.memory(env_id)
+        try:
+            return dumps((way, own, (elapsed, seen, info, options, presence)))
+        except Exception:
+            _check_pickled(env_id, "its env" if way == "pickle" else "what get_state() returned", own)
+            _check_pickled(env_id, "its observation", seen)
+            _check_pickled(env_id, "the options of its next reset", options)
+        return dumps((way, own, (elapsed, seen, _picklable(env_id, info), options, presence)))
+
+    @staticmethod
+    def read(env_id: int, state: bytes) -> Any:
+        """What a saved state holds. Changes nothing."""
+        try:
+            way, own, memory = pickle.loads(state)
+        except Exception as error:
+            raise StateError(f"restore: the state for env {env_id} cannot be read here: {summary(error)}") from error
+        if way not in WAYS:
+            raise StateError(f"restore: expected a state saved by {' or '.join(WAYS)} for env {env_id}, got {way!r}")
+        return way, own, memory
+
+    def former(self, env_id: int, content: Any) -> Any:
+        """What an env is before it is given a state, for ``give_back``; None if it can only be reset."""
+        if content[0] == "pickle":
+            return _Replaced(self._env_of(env_id), self._place.memory(env_id))
+        try:
+            return self.save(env_id, None)
+        except UnsupportedError:
+            raise
+        except Exception:  # it was never reset, so that there is nothing to go back to
+            return None
+
+    def give(self, env_id: int, content: Any) -> None:
+        """Gives an env what ``read`` has returned. If it raises, the env may be anything."""
+        way, own, memory = content
+        if way == "pickle":
+            self._put_env(env_id, own)
+        else:
+            with _Told("restore", env_id):
+                set_state(self._env_of(env_id), own)
+        self._place.set_memory(env_id, memory)
+
+    def give_back(self, env_id: int, former: Any) -> None:
+        """Makes an env what it was."""
+        try:
+            self._give_back(env_id, former)
+        except Exception as error:
+            raise StateError(f"{error}. It is neither what it was nor what it should be: reset it") from error
+
+    def _give_back(self, env_id: int, former: Any) -> None:
+        if isinstance(former, _Replaced):
+            self._put_env(env_id, former.take())
+            self._place.set_memory(env_id, former.memory)
+        elif former is not None:
+            self.give(env_id, self.read(env_id, former))
+
+
+def common_kind(kinds: Iterable[str]) -> str:
+    """How the envs of a pool are saved, from what each of them says."""
+    return next((kind for kind in kinds if kind.startswith("none")), "methods")
+
+
+def raise_first(calls: Iterable[Callable[[], None]]) -> None:
+    """Makes all these calls, then raises what the first of them raised."""
+    errors = []
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+class _Replaced:
+    """An env in whose place another one was put: it is closed, unless it is put back."""
+
+    def __init__(self, env: Any, memory: tuple[Any, ...]) -> None:
+        self._env, self.memory = env, memory
+
+    def take(self) -> Any:
+        env, self._env = self._env, None
+        return env
+
+    def __del__(self) -> None:
+        if self._env is not None:
+            close_quietly(self._env)
+
+
+class _Told:
+    """Says of which env a state could not be found or taken. What the env raised is the cause."""
+
+    def __init__(self, call: str, env_id: int) -> None:
+        self._call, self._env_id = call, env_id
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, KeyboardInterrupt):
+            return
+        place = f"{self._call}: env {self._env_id}"
+        if isinstance(error, StateError | UnsupportedError):
+            raise type(error)(f"{place}: {error}") from error.__cause__
+        raise StateError(f"{place}: set_state() raised {summary(error)}") from error
+
+
+def _check_pickled(env_id: int, what: str, value: Any) -> None:
+    try:
+        dumps(value)
+    except Exception as error:
+        raise StateError(f"save: env {env_id}: {what} cannot be pickled: {summary(error)}") from error
+
+
+def _picklable(env_id: int, info: Any) -> dict[Any, Any]:
+    """The parts of an info that can be pickled. It decides nothing: a state without the rest of it is still whole."""
+    kept = {}
+    for key, value in info.items():
+        try:
+            dumps((key, value))
+            kept[key] = value
+        except Exception as error:
+            warn_once(
+                f"info[{key!r}] of env {env_id} cannot be pickled, and is not in its saved state: {summary(error)}"
+            )
+    return kept
+
+
+# ---- whole envs ----------------------------------------------------------------------------------
+
+
+def prove_pickle(env_id: int, env: Any) -> None:
+    """Raises unless a pickled env goes on as the env itself does: two copies take the same step, and are reset.
+
+    The other copy is made of the attributes of the env and of all that are inside it, whatever they say about pickling
+    themselves: Gymnasium's ``EzPickle`` makes a new env with the same arguments, whose state is another one.
+    """
+    advice = "Write get_state() and set_state(state) instead (docs/environments.md)"
+    try:
+        pickled = pickle.loads(dumps(env))
+    except Exception as error:
+        raise UnsupportedError(f"save: env {env_id} cannot be pickled: {summary(error)}. {advice}") from error
+    lossy = sorted({type(one).__name__ for one in _envs_in(env) if _is_ez(one)})
+    ez = f": {', '.join(lossy)} pickles only the arguments of its constructor (EzPickle)" if lossy else ""
+    try:
+        plain = _plain_copy(env)
+    except Exception as error:
+        reason = ez or f", because a plain copy of it cannot be made: {summary(error)}"
+        raise UnsupportedError(f"save: env {env_id}: its pickle cannot be trusted{reason}. {advice}") from error
+    try:
+        if not _same(_played(plain), _played(pickled)):
+            raise StateError(f"save: env {env_id} goes on otherwise after it was pickled{ez}. {advice}")
+    finally:
+        close_quietly(pickled)
+        close_quietly(plain)
+
+
+def _is_ez(env: Any) -> bool:
+    return isinstance(env, EzPickle) and type(env).__setstate__ is EzPickle.__setstate__
+
+
+def _is_env(value: Any) -> bool:
+    return hasattr(type(value), "step") and hasattr(type(value), "reset") and not isinstance(value, type)
+
+
+def _envs_in(env: Any) -> list[Any]:
+    """The env, its wrappers and the envs inside adapters."""
+    found: list[Any] = []
+    todo = [env]
+    while todo:
+        one = todo.pop()
+        if not _is_env(one) or any(one is known for known in found):
+            continue
+        found.append(one)
+        todo += getattr(one, "__dict__", {}).values()
+    return found
+
+
+class _PlainPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def reducer_override(self, value: Any) -> Any:
+        if _is_env(value):
+            return _bare, (type(value),), object.__getstate__(value), None, None, _fill
+        return super().reducer_override(value)
+
+
+def _bare(kind: type) -> Any:
+    return object.__new__(kind)
+
+
+def _fill(env: Any, state: Any) -> None:
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    env.__dict__.update(attributes or {})
+    for name, value in (slots or {}).items():
+        setattr(env, name, value)
+
+
+def _plain_copy(env: Any) -> Any:
+    buffer = io.BytesIO()
+    _PlainPickler(buffer).dump(env)
+    return pickle.loads(buffer.getvalue())
+
+
+def _played(env: Any) -> tuple[Any, ...]:
+    """What an env returns for a step and a reset, or the class of what it raises: its episode may be over."""
+    players = getattr(env, "num_players", 1)
+    space = copy.deepcopy(env.action_space)
+    if players > 1:
+        space = player_rows(space, 1, players, getattr(env, "player_kinds", ()))
+    space.seed(0)
+    out: list[Any] = []
+    calls: list[Callable[[], Any]] = [lambda: env.step(space.sample())[:4], lambda: env.reset()[:1]]
+    for call in calls:
+        try:
+            out.append(call())
+        except StepmillError:
+            raise
+        except Exception as error:
+            out.append(type(error).__name__)
+    return tuple(out)
+
+
+def _same(one: Any, other: Any) -> bool:
+    mine, its = list(leaves(one)), list(leaves(other))
+    return len(mine) == len(its) and all(map(_equal, mine, its))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray | np.generic | int | float):
+        return bool(np.array_equal(np.asarray(one), np.asarray(other), equal_nan=np.asarray(one).dtype.kind in "fc"))
+    return dumps(one) == dumps(other)

@@ -1,0 +1,171 @@
+"""States of envs that were saved: what they are of, and the bytes."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, overload
+
+import numpy as np
+
+from stepmill._version import __version__
+from stepmill.errors import StateError
+
+FORMAT = 1  # of what a pickled state consists of
+
+
+@dataclass(frozen=True)
+class StateOrigin:
+    """What a state is of. Only an env of which the same is true can take it."""
+
+    env: str
+    kind: str  # how it was saved: see ``pool.state_kind``
+    configuration: str
+    max_episode_steps: int | None
+    simulator: str = ""  # its version, and which model
+    stepmill: str = __version__
+
+    def refuse(self, target: StateOrigin, env_id: int) -> NoReturn:
+        """Says why an env of another origin cannot take it."""
+        for field in fields(self):
+            mine, its = getattr(self, field.name), getattr(target, field.name)
+            if mine != its:
+                what = "version of stepmill" if field.name == "stepmill" else field.name
+                raise StateError(
+                    f"restore: env {env_id} cannot take a state of another {what}: it was saved with {mine!r}, and the "
+                    f"env has {its!r}"
+                )
+        raise AssertionError("these are equal")
+
+
+def configuration_text(config: Mapping[str, Any]) -> str:
+    """A configuration as a text that is the same in every process. How envs are drawn is left out."""
+    return ", ".join(f"{key}={_text(value)}" for key, value in sorted(config.items()) if key != "render_mode")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, np.ndarray):  # its repr leaves numbers out
+        return f"{value.dtype}{value.shape}:{zlib.crc32(np.ascontiguousarray(value).tobytes()):08x}"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # where an object is means nothing elsewhere
+
+
+class SavedState:
+    """The state of one env, as ``pool.save`` has found it; ``pool.restore`` gives it to envs.
+
+    It cannot be changed. It can be pickled: a pickle holds this state alone, with a checksum. Like every pickle it may
+    run code when it is read, and like one it should only be taken from those whom you trust.
+
+    Attributes:
+        origin: What it is of.
+    """
+
+    __slots__ = ("_buffer", "_first", "_last", "origin")
+
+    def __init__(self, origin: StateOrigin, buffer: bytes, first: int, last: int) -> None:
+        self.origin = origin
+        self._buffer, self._first, self._last = buffer, first, last
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+        return self._last - self._first
+
+    def repeated(self, count: int) -> SavedStates:
+        """The same state several times."""
+        bounds = np.empty((count, 2), np.int64)
+        bounds[:] = self._first, self._last
+        return SavedStates((self.origin,), self._buffer, bounds)
+
+    def __bytes__(self) -> bytes:
+        return self._buffer[self._first : self._last]
+
+    def __repr__(self) -> str:
+        return f"SavedState({self.origin.env}, {self.nbytes} bytes)"
+
+    def __reduce__(self) -> Any:
+        function, arguments = self.repeated(1).__reduce__()
+        return function, (*arguments, True)
+
+
+class SavedStates(Sequence[SavedState]):
+    """The states of some envs, in one buffer. Indices, slices and loops give states that share it.
+
+    It cannot be changed, and can be pickled: see ``SavedState``.
+    """
+
+    __slots__ = ("_bounds", "_buffer", "_origins")
+
+    def __init__(self, origins: tuple[StateOrigin, ...], buffer: bytes, bounds: np.ndarray) -> None:
+        # One origin, if it is that of all.
+        self._origins, self._buffer, self._bounds = origins, buffer, bounds
+
+    @classmethod
+    def of(cls, states: Sequence[SavedState]) -> SavedStates:
+        """Some states together, in a new buffer."""
+        sizes = [state.nbytes for state in states]
+        ends = np.cumsum(sizes, dtype=np.int64)
+        bounds = np.stack([ends - sizes, ends], axis=1)
+        origins = tuple(state.origin for state in states)
+        return cls(origins[:1] if len(set(origins)) == 1 else origins, b"".join(map(bytes, states)), bounds)
+
+    @property
+    def origins(self) -> tuple[StateOrigin, ...]:
+        """What they are of: one for all, or one per state."""
+        return self._origins
+
+    @property
+    def parts(self) -> tuple[bytes, np.ndarray]:
+        """The buffer, and the first and the last byte of each state in it."""
+        return self._buffer, self._bounds
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they have together."""
+        return int((self._bounds[:, 1] - self._bounds[:, 0]).sum())
+
+    def __len__(self) -> int:
+        return len(self._bounds)
+
+    @overload
+    def __getitem__(self, index: int) -> SavedState: ...
+    @overload
+    def __getitem__(self, index: slice) -> SavedStates: ...
+    def __getitem__(self, index: int | slice) -> SavedState | SavedStates:
+        origins = self._origins
+        if isinstance(index, slice):
+            return SavedStates(origins if len(origins) == 1 else origins[index], self._buffer, self._bounds[index])
+        first, last = self._bounds[index].tolist()
+        return SavedState(origins[0] if len(origins) == 1 else origins[index], self._buffer, first, last)
+
+    def __iter__(self) -> Iterator[SavedState]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        envs = ", ".join(sorted({origin.env for origin in self._origins}))
+        return f"SavedStates({envs}, {len(self)} state{'' if len(self) == 1 else 's'}, {self.nbytes} bytes)"
+
+    def __reduce__(self) -> Any:
+        """Only the bytes of these states, though they may share a buffer with others."""
+        pieces = [self._buffer[first:last] for first, last in self._bounds.tolist()]
+        origins = [tuple(getattr(one, field.name) for field in fields(one)) for one in self._origins]
+        sizes, buffer = [len(one) for one in pieces], b"".join(pieces)
+        return _read, (FORMAT, origins, sizes, buffer, _checksum(origins, sizes, buffer))
+
+
+def _checksum(origins: Any, sizes: list[int], buffer: bytes) -> int:
+    return zlib.crc32(buffer, zlib.crc32(repr((origins, sizes)).encode()))
+
+
+def _read(form: int, *parts: Any) -> SavedState | SavedStates:
+    """What ``pickle`` calls."""
+    if form != FORMAT:
+        raise StateError(f"a saved state in format {form!r}: expected {FORMAT}, that of stepmill {__version__}")
+    origins, sizes, buffer, checksum, *alone = parts
+    if checksum != _checksum(origins, sizes, buffer) or sum(sizes) != len(buffer):
+        raise StateError("a saved state that is damaged: its checksum is that of other bytes")
+    ends = np.cumsum(sizes, dtype=np.int64)
+    bounds = np.stack([ends - sizes, ends], axis=1)
+    states = SavedStates(tuple(StateOrigin(*one) for one in origins), buffer, bounds)
+    return states[0] if alone else states
