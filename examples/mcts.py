@@ -152,7 +152,7 @@ def time_replays(args: argparse.Namespace, history: list[int]) -> float:
             if terminated or truncated:
                 break
     env.close()
-    return args.replays / (time.perf_counter() - start)
+    return float(args.replays / (time.perf_counter() - start))
 
 
 def main() -> None:
