@@ -132,6 +132,21 @@ def test_a_process_that_waits_and_one_that_works_are_told_apart() -> None:
             process.communicate()
 
 
+def test_a_trial_may_be_over_before_its_stopwatch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short trial is: where the caller has to wait for a core, the worker has ended and is buried by then."""
+
+    def late(pid: int) -> Stopwatch:
+        assert eventually(lambda: not Path(f"/proc/{pid}").exists())
+        return Stopwatch(pid)
+
+    monkeypatch.setattr("stepmill.hosts.process.caller.launcher.Stopwatch", late)
+    monkeypatch.setattr(auto, "_HEAVY_S", LONG_S)
+    monkeypatch.setattr(auto, "_MOST_S", LONG_S)
+    monkeypatch.setattr(auto, "is_faster_in_processes", lambda cost, settings: False)
+    with stepmill.make(Walk, num_envs=2) as pool:
+        assert pool.backend == "inline"
+
+
 # ---- what the log says ---------------------------------------------------------------------------
 
 

@@ -44,7 +44,11 @@ class Stopwatch:
 def _busy_s(pid: int) -> float:
     """Seconds for which a process and its descendants ran; or were ready to, while others had the core."""
     seconds = time.process_time() if pid == os.getpid() else 0.0  # what the kernel shows is up to a tick behind
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:  # the process has ended: a trial is short, and may be over before the caller looks
+        return seconds
+    for task in tasks:
         with contextlib.suppress(OSError, ValueError):  # the thread has ended
             ran, ready = _run_times(task)
             seconds += ready if pid == os.getpid() else ran + ready
