@@ -454,7 +454,7 @@ def test_an_env_is_pickled_if_the_user_asks_for_it(backend: str) -> None:
 @pytest.mark.parametrize(
     ("task", "error", "why"),
     [
-        (Lossy, errors.StateError, r"env 0 goes on otherwise after it was pickled: Lossy pickles only .* \(EzPickle\)"),
+        (Lossy, errors.UnsupportedError, r"env 0: its pickle cannot be trusted: Lossy pickles only .* \(EzPickle\)"),
         (Unpicklable, errors.UnsupportedError, "env 0 cannot be pickled: .*Write get_state"),
     ],
 )
@@ -488,3 +488,109 @@ def test_a_replaced_env_is_closed() -> None:
         assert after is not before
         assert before.closed
         assert not after.closed
+
+
+# ---- states that look alike ----------------------------------------------------------------------
+
+
+class OtherWalk(Walk):
+    """Another class with the same spaces."""
+
+
+class OwnNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
+    """A subclass of a wrapper that has memory, with methods for its own alone."""
+
+    def get_state(self) -> str:
+        return "nothing"
+
+    def set_state(self, state: str) -> None:
+        assert state == "nothing"
+
+
+def test_a_pickle_of_another_class_is_refused() -> None:
+    with (
+        stepmill.make(lambda: OtherWalk(), backend="inline") as other,
+        stepmill.make(lambda: Walk(), backend="inline") as pool,
+    ):
+        pool.reset()
+        other.reset()
+        with pytest.raises(errors.StateError, match=r"expected the state of an env of .*Walk, got one of .*OtherWalk"):
+            pool.restore(other.save(by="pickle"))
+
+
+def test_a_subclass_of_a_wrapper_keeps_its_memory_too() -> None:
+    with stepmill.make(lambda: OwnNorm(ProbeTwin()), backend="inline") as pool:
+        pool.reset()
+        for _ in range(5):
+            pool.step(np.zeros(1, np.float32))
+        states = pool.save()
+        expected = [pool.step(np.zeros(1, np.float32))[0] for _ in range(8)]
+        pool.restore(states)
+        assert_same([pool.step(np.zeros(1, np.float32))[0] for _ in range(8)], expected)
+
+
+def test_configurations_differ_where_their_texts_do_not() -> None:
+    def noted(**_: Any) -> Any:
+        return ProbeTwin()
+
+    big = np.arange(3000.0)
+    changed = big.copy()
+    changed[1500] = -1.0
+    configs: list[dict[str, Any]] = [
+        {"maps": {"a": big}},
+        {"maps": {"a": changed}},
+        {"maps": {"a": big}, "f": lambda x: 1},
+        {"maps": {"a": big}, "f": lambda x: 2},
+    ]
+    for i, config in enumerate(configs):
+        with stepmill.make(noted, backend="inline", **config) as pool:
+            pool.reset()
+            states = pool.save()
+        for j, other in enumerate(configs):
+            with stepmill.make(noted, backend="inline", **other) as pool:
+                pool.reset()
+                if i == j:
+                    pool.restore(states)
+                else:
+                    with pytest.raises(errors.StateError, match="another configuration"):
+                        pool.restore(states)
+
+
+def test_envs_with_other_time_limits_are_other_envs() -> None:
+    ids = [f"Limit{limit}-v0" for limit in (5, 50)]
+    for limit, id in zip((5, 50), ids, strict=True):
+        gymnasium.register(id, ProbeTwin, max_episode_steps=limit)
+    try:
+        for settings in ({"backend": "inline"}, {"backend": "process", "num_workers": 1}):
+            with stepmill.make(ids, num_envs=2, **settings) as pool:
+                pool.reset()
+                states = pool.save()
+                pool.restore(states)
+                with pytest.raises(
+                    errors.StateError, match=r"expected .*max_episode_steps=5\).* got .*max_episode_steps=50\)"
+                ):
+                    pool.restore(states[::-1])
+    finally:
+        for id in ids:
+            del gymnasium.registry[id]
+
+
+def test_an_env_that_cannot_go_back_is_not_changed() -> None:
+    class Silent(Walk):
+        silent = False
+
+        def get_state(self) -> Any:
+            if self.silent:
+                raise RuntimeError("not now")
+            return super().get_state()
+
+    with stepmill.make(Silent, num_envs=2, backend="inline") as pool:
+        pool.reset()
+        states = pool.save()
+        pool.step(pool.action_space.sample())
+        before = pool.save()
+        pool.set_attr("silent", [False, True])
+        with pytest.raises(errors.StateError, match=r"env 1: get_state\(\) .*raised RuntimeError: not now"):
+            pool.restore(states)
+        pool.set_attr("silent", [False, False])
+        assert [bytes(one) for one in pool.save()] == [bytes(one) for one in before]

@@ -82,6 +82,8 @@ void mj_resetData(const void*, void* data) {
   counts[1] += 1;
 }
 void mj_forward(const void*, void* data) { static_cast<double*>(data)[2] += 1; }
+void mj_getState(const void*, const void* data, double* state, unsigned) { *state = static_cast<const double*>(data)[0]; }
+void mj_setState(const void*, void* data, const double* state, unsigned) { static_cast<double*>(data)[0] = *state; }
 void mj_rnePostConstraint(const void*, void* data) { static_cast<double*>(data)[3] += 1; }
 
 }  // extern "C"

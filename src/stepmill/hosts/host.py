@@ -56,6 +56,7 @@ class Host(Protocol):
     info_space: spaces.Dict | None  # the envs' own infos that travel as arrays; None: nobody knows
     num_players: int
     player_kinds: tuple[str, ...]  # of each player; empty if all have the same spaces
+    episode_limits: Sequence[int | None]  # the time limit of each env; empty if all have that of the pool
     metadata: dict[str, Any]
     render_mode: str | None
 
@@ -262,6 +263,7 @@ def native_env_arguments(source: NativeSource) -> dict[str, Any]:
 class NativeStates:
     """How a host of native envs says how they are saved; the base of hosts that may have some."""
 
+    episode_limits: Sequence[int | None] = ()
     _simulators: SimulatorSource | None = None
 
     def _native_ways(self) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
     backend = "inline"
     is_native = False
     state_ways = WAYS
-    _is_pickle_proven = False
 
     def __init__(
         self,
@@ -41,6 +40,8 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
     ) -> None:
         self._builder = EnvBuilder(source)
         self._envs: list[Any] = []
+        self._proven: set[int] = set()  # whose pickles can be trusted
+        self.episode_limits = [env.max_episode_steps for env in source.envs]
         self._num_envs = settings.num_envs
         try:
             self._build_envs()
@@ -50,7 +51,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
                 **host_arguments(source.id, self.backend, settings, None),
                 **python_env_arguments(self.observation, self.action, self.described, self._infos),
                 envs=list(self._envs),
-                limits=[env.max_episode_steps for env in source.envs],
+                limits=self.episode_limits,
                 snapshot=snapshot,
                 objects_of=object_copier(self.observation.tree) if has_objects else None,
             )
@@ -135,9 +136,10 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         return common_kind(self._states.kind(env_id) for env_id in range(self._num_envs))
 
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
-        if by == "pickle" and env_ids and not self._is_pickle_proven:
-            prove_pickle(env_ids[0], self._envs[env_ids[0]])
-            self._is_pickle_proven = True
+        if by == "pickle":
+            for env_id in set(env_ids) - self._proven:
+                prove_pickle(env_id, self._envs[env_id])
+                self._proven.add(env_id)
         return [self._states.save(env_id, by) for env_id in env_ids]
 
     def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:

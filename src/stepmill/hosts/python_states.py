@@ -15,12 +15,11 @@ from typing import Any, Protocol
 
 import cloudpickle
 import numpy as np
-from gymnasium.utils import EzPickle
 
 from stepmill.errors import StateError, StepmillError, UnsupportedError, summary
 from stepmill.hosts.process.pickling import dumps
 from stepmill.registry.description import player_rows
-from stepmill.registry.env_state import get_state, set_state, why_no_state
+from stepmill.registry.env_state import get_state, layer_name, set_state, why_no_state
 from stepmill.registry.factories import close_quietly
 from stepmill.system.warn_once import warn_once
 from stepmill.values.trees import leaves
@@ -84,13 +83,19 @@ class PythonStates:
     def former(self, env_id: int, content: Any) -> Any:
         """What an env is before it is given a state, for ``give_back``; None if it can only be reset."""
         if content[0] == "pickle":
+            mine, its = ([layer_name(one) for one in _envs_in(env)] for env in (self._env_of(env_id), content[1]))
+            if mine != its:
+                expected, got = (" around ".join(one) for one in (mine, its))
+                raise StateError(f"restore: env {env_id}: expected the state of an env of {expected}, got one of {got}")
             return _Replaced(self._env_of(env_id), self._place.memory(env_id))
         try:
             return self.save(env_id, None)
         except UnsupportedError:
             raise
-        except Exception:  # it was never reset, so that there is nothing to go back to
-            return None
+        except Exception:
+            if self._place.memory(env_id)[1]:  # it has shown something
+                raise
+            return None  # it was never reset, so that there is nothing to go back to
 
     def give(self, env_id: int, content: Any) -> None:
         """Gives an env what ``read`` has returned. If it raises, the env may be anything."""
@@ -164,7 +169,8 @@ class _Told:
         place = f"{self._call}: env {self._env_id}"
         if isinstance(error, StateError | UnsupportedError):
             raise type(error)(f"{place}: {error}") from error.__cause__
-        raise StateError(f"{place}: set_state() raised {summary(error)}") from error
+        call = "get_state()" if self._call == "save" else "set_state()"
+        raise StateError(f"{place}: {call} raised {summary(error)}") from error
 
 
 def _check_pickled(env_id: int, what: str, value: Any) -> None:
@@ -195,30 +201,35 @@ def prove_pickle(env_id: int, env: Any) -> None:
     """Raises unless a pickled env goes on as the env itself does: two copies take the same step, and are reset.
 
     The other copy is made of the attributes of the env and of all that are inside it, whatever they say about pickling
-    themselves: Gymnasium's ``EzPickle`` makes a new env with the same arguments, whose state is another one.
+    themselves. ``EzPickle`` is refused at once: it makes a new env with the same arguments, which may go on alike now,
+    and not later.
     """
     advice = "Write get_state() and set_state(state) instead (docs/environments.md)"
     try:
         pickled = pickle.loads(dumps(env))
     except Exception as error:
         raise UnsupportedError(f"save: env {env_id} cannot be pickled: {summary(error)}. {advice}") from error
-    lossy = sorted({type(one).__name__ for one in _envs_in(env) if _is_ez(one)})
-    ez = f": {', '.join(lossy)} pickles only the arguments of its constructor (EzPickle)" if lossy else ""
+    if lossy := sorted({type(one).__name__ for one in _envs_in(env) if _is_ez(one)}):
+        close_quietly(pickled)
+        reason = f"{', '.join(lossy)} pickles only the arguments of its constructor (EzPickle)"
+        raise UnsupportedError(f"save: env {env_id}: its pickle cannot be trusted: {reason}. {advice}")
     try:
         plain = _plain_copy(env)
     except Exception as error:
-        reason = ez or f", because a plain copy of it cannot be made: {summary(error)}"
-        raise UnsupportedError(f"save: env {env_id}: its pickle cannot be trusted{reason}. {advice}") from error
+        reason = f"a plain copy of it cannot be made: {summary(error)}"
+        raise UnsupportedError(f"save: env {env_id}: its pickle cannot be trusted: {reason}. {advice}") from error
     try:
         if not _same(_played(plain), _played(pickled)):
-            raise StateError(f"save: env {env_id} goes on otherwise after it was pickled{ez}. {advice}")
+            raise StateError(f"save: env {env_id} goes on otherwise after it was pickled. {advice}")
     finally:
         close_quietly(pickled)
         close_quietly(plain)
 
 
 def _is_ez(env: Any) -> bool:
-    return isinstance(env, EzPickle) and type(env).__setstate__ is EzPickle.__setstate__
+    """Whether it is one of Gymnasium's or PettingZoo's ``EzPickle``, with its way of pickling."""
+    ez = next((one for one in type(env).__mro__ if one.__name__ == "EzPickle"), None)
+    return ez is not None and type(env).__setstate__ is ez.__setstate__  # type: ignore[attr-defined]
 
 
 def _is_env(value: Any) -> bool:

@@ -21,13 +21,15 @@ class StateKeeper:
         # Each Python env is asked when it is saved.
         kind = "methods" if self._ways[0] == "methods" else self.kind
         self._why_not = kind.partition(": ")[2] if kind.startswith("none") else None
-        known: dict[int, StateOrigin] = {}  # thousands of envs usually share one configuration
-        for env_id, config in enumerate(spec.env_configs):
-            if id(config) not in known:
+        limits = engine.host.episode_limits or [spec.max_episode_steps] * self._num_envs
+        known: dict[tuple[int, int | None], StateOrigin] = {}  # thousands of envs usually share one configuration
+        keys = list(zip(map(id, spec.env_configs), limits, strict=True))
+        for env_id, (config, key) in enumerate(zip(spec.env_configs, keys, strict=True)):
+            if key not in known:
                 simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
-                told = configuration_text(config), spec.max_episode_steps, simulator
-                known[id(config)] = StateOrigin(spec.id, self._ways[0], *told)
-        origins = tuple(known[id(config)] for config in spec.env_configs)
+                told = configuration_text(config), limits[env_id], simulator
+                known[key] = StateOrigin(spec.id, self._ways[0], *told)
+        origins = tuple(known[key] for key in keys)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins
 
     @property

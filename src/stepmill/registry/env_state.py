@@ -19,6 +19,7 @@ from gymnasium import spaces
 from stepmill.errors import StateError, UnsupportedError, summary
 from stepmill.registry.attributes import class_name
 from stepmill.registry.factories import accepts
+from stepmill.values.saved_states import configuration_text
 
 # What Gymnasium's wrappers remember. What else they have is set once, from their arguments. A question mark: in some
 # versions.
@@ -88,7 +89,7 @@ def get_state(env: Any) -> list[Any]:
     Raises:
         UnsupportedError: One of the layers does not say what it remembers.
     """
-    return [(class_name(type(one)), _named(one), _told(one), _generators(one)) for one in _known_layers(env)]
+    return [(layer_name(one), _named(one), _told(one), _generators(one)) for one in _known_layers(env)]
 
 
 def set_state(env: Any, state: list[Any]) -> None:
@@ -98,7 +99,7 @@ def set_state(env: Any, state: list[Any]) -> None:
         StateError: It is the state of an env with other wrappers.
     """
     layers = _known_layers(env)
-    names, saved = [class_name(type(one)) for one in layers], [one[0] for one in state]
+    names, saved = [layer_name(one) for one in layers], [one[0] for one in state]
     if names != saved:
         expected, got = (" around ".join(one) for one in (names, saved))
         raise StateError(f"expected the state of an env of {expected}, got one of {got}")
@@ -108,6 +109,12 @@ def set_state(env: Any, state: list[Any]) -> None:
         for name, value in named.items():
             setattr(layer, name, value)
         _set_generators(layer, generators)
+
+
+def layer_name(layer: Any) -> str:
+    """The class of a layer and, if it has kept them, the arguments that it was made with, such as its time limit."""
+    given = getattr(layer, "__dict__", {}).get("_saved_kwargs")
+    return class_name(type(layer)) + (f"({configuration_text(given)})" if given else "")
 
 
 def why_no_state(env: Any) -> str | None:
@@ -192,10 +199,8 @@ def _accepts(function: Callable[..., Any], count: int) -> bool:
 def _names(layer: Any) -> tuple[str, ...]:
     if isinstance(layer, HasLayerState):
         return layer._state_names
-    kind = type(layer)
-    if not kind.__module__.startswith("gymnasium.wrappers."):
-        return ()
-    names = _GYMNASIUM.get(kind.__name__, ())
+    kinds = [one for one in type(layer).__mro__ if one.__module__.startswith("gymnasium.wrappers.")]
+    names = [name for kind in kinds for name in _GYMNASIUM.get(kind.__name__, ())]  # also those of a subclass's base
     return tuple(one.rstrip("?") for one in names if not one.endswith("?") or hasattr(layer, one[:-1]))
 
 

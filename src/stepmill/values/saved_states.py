@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import FunctionType
 from typing import Any, NoReturn, overload
 
 import numpy as np
@@ -46,8 +47,16 @@ def configuration_text(config: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, np.ndarray):  # its repr leaves numbers out
+    if isinstance(value, np.ndarray) and value.dtype != object:  # its repr leaves numbers out
         return f"{value.dtype}{value.shape}:{zlib.crc32(np.ascontiguousarray(value).tobytes()):08x}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_text(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, FunctionType):  # many have the same name: lambdas
+        code = value.__code__
+        parts = code.co_code, code.co_names, _text(code.co_consts), _text(value.__defaults__ or ())
+        return f"{value.__module__}.{value.__qualname__}:{zlib.crc32(repr(parts).encode()):08x}"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # where an object is means nothing elsewhere
 
 

@@ -62,7 +62,10 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         self.is_native = isinstance(source, NativeSource)
         self._renderer = Renderer(source) if isinstance(source, NativeSource) else None
         self._source_id = source.id
-        self._simulators = source.simulators if isinstance(source, NativeSource) else None
+        if isinstance(source, NativeSource):
+            self._simulators = source.simulators
+        else:
+            self.episode_limits = [env.max_episode_steps for env in source.envs]
         self._start_timeout = settings.start_timeout
         self._workers: dict[int, WorkerHandle] = {}
         self._model_changes = {}

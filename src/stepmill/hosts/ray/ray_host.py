@@ -49,6 +49,7 @@ class RayHost(EnvsElsewhere, _native.RemoteHost):
     backend = "ray"
     state_kind = "none: envs on a Ray cluster cannot be saved"
     state_ways = ("none",)
+    episode_limits: Sequence[int | None] = ()
     _actors: Actors | None = None
     _destination = ON_RAY
     _rollouts = 0

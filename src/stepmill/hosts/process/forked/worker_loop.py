@@ -205,15 +205,15 @@ def _read(fd: int) -> Any:
 class _PythonAnswers:
     def __init__(self, worker: _native.Worker, states: PythonStates, env_of: Callable[[int], Any]) -> None:
         self._worker, self._states, self._env_of = worker, states, env_of
-        self._is_pickle_proven = False
+        self._proven: set[int] = set()  # whose pickles can be trusted
 
     def kind(self, env_id: int) -> str:
         return self._states.kind(env_id)
 
     def save(self, env_id: int, by: str | None) -> bytes:
-        if by == "pickle" and not self._is_pickle_proven:
+        if by == "pickle" and env_id not in self._proven:
             prove_pickle(env_id, self._env_of(env_id))
-            self._is_pickle_proven = True
+            self._proven.add(env_id)
         return self._states.save(env_id, by)
 
     def load(self, env_id: int, state: bytes) -> None:
