@@ -17,5 +17,5 @@ def test_it_plays_and_says_what_it_gained() -> None:
     printed = done.stdout.decode()
     assert "\nCartPole-v1, seed 3: mean return 40.0 over 1 episodes\n" in printed, "it balances the pole"
     assert re.search(
-        r"\n[\d,]+ simulations per second; replaying 20 actions in Gymnasium for each: \d+, so \d+ times", printed
+        r"\n[\d,]+ simulations per second; replaying 20 actions in Gymnasium for each: [\d,]+, so [\d,]+ times", printed
     )
