@@ -19,7 +19,7 @@ import numpy as np
 from stepmill.errors import StateError, StepmillError, UnsupportedError, summary
 from stepmill.hosts.process.pickling import dumps
 from stepmill.registry.description import player_rows
-from stepmill.registry.env_state import get_state, layer_name, set_state, why_no_state
+from stepmill.registry.env_state import check_layers, get_state, layer_name, set_state, why_no_state
 from stepmill.registry.factories import close_quietly
 from stepmill.system.warn_once import warn_once
 from stepmill.values.trees import leaves
@@ -40,10 +40,13 @@ class PythonStates:
     place: Where the envs are stepped.
     env_of: The env with an id.
     put_env: Puts another env in its place.
+    proven: The envs whose pickles can be trusted; it adds to them.
     """
 
-    def __init__(self, place: _Place, env_of: Callable[[int], Any], put_env: Callable[[int, Any], None]) -> None:
-        self._place, self._env_of, self._put_env = place, env_of, put_env
+    def __init__(
+        self, place: _Place, env_of: Callable[[int], Any], put_env: Callable[[int, Any], None], proven: set[int]
+    ) -> None:
+        self._place, self._env_of, self._put_env, self._proven = place, env_of, put_env, proven
 
     def kind(self, env_id: int) -> str:
         """How an env is saved, in a word, or ``"none: "`` and why it cannot be."""
@@ -54,6 +57,9 @@ class PythonStates:
         """The state of an env, saved by its methods, or by pickling all of it."""
         env = self._env_of(env_id)
         if by == "pickle":
+            if env_id not in self._proven:
+                _prove_pickle(env_id, env)
+                self._proven.add(env_id)
             return self._pickled(env_id, "pickle", env)
         with _Told("save", env_id):
             state = get_state(env)
@@ -84,9 +90,8 @@ class PythonStates:
         """What an env is before it is given a state, for ``give_back``; None if it can only be reset."""
         if content[0] == "pickle":
             mine, its = ([layer_name(one) for one in _envs_in(env)] for env in (self._env_of(env_id), content[1]))
-            if mine != its:
-                expected, got = (" around ".join(one) for one in (mine, its))
-                raise StateError(f"restore: env {env_id}: expected the state of an env of {expected}, got one of {got}")
+            with _Told("restore", env_id):
+                check_layers(mine, its)
             return _Replaced(self._env_of(env_id), self._place.memory(env_id))
         try:
             return self.save(env_id, None)
@@ -197,7 +202,7 @@ def _picklable(env_id: int, info: Any) -> dict[Any, Any]:
 # ---- whole envs ----------------------------------------------------------------------------------
 
 
-def prove_pickle(env_id: int, env: Any) -> None:
+def _prove_pickle(env_id: int, env: Any) -> None:
     """Raises unless a pickled env goes on as the env itself does: two copies take the same step, and are reset.
 
     The other copy is made of the attributes of the env and of all that are inside it, whatever they say about pickling

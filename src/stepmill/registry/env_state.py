@@ -99,10 +99,7 @@ def set_state(env: Any, state: list[Any]) -> None:
         StateError: It is the state of an env with other wrappers.
     """
     layers = _known_layers(env)
-    names, saved = [layer_name(one) for one in layers], [one[0] for one in state]
-    if names != saved:
-        expected, got = (" around ".join(one) for one in (names, saved))
-        raise StateError(f"expected the state of an env of {expected}, got one of {got}")
+    check_layers([layer_name(one) for one in layers], [one[0] for one in state])
     for layer, (_, named, told, generators) in zip(layers[::-1], state[::-1], strict=True):  # as they were built
         if _method(layer, "set_state") is not None and _needs_methods(layer):
             layer.set_state(told)
@@ -115,6 +112,14 @@ def layer_name(layer: Any) -> str:
     """The class of a layer and, if it has kept them, the arguments that it was made with, such as its time limit."""
     given = getattr(layer, "__dict__", {}).get("_saved_kwargs")
     return class_name(type(layer)) + (f"({configuration_text(given)})" if given else "")
+
+
+def check_layers(expected: list[str], got: list[str]) -> None:
+    """Raises if a state is of an env with other layers, by their names."""
+    if expected != got:
+        raise StateError(
+            f"expected the state of an env of {' around '.join(expected)}, got one of {' around '.join(got)}"
+        )
 
 
 def why_no_state(env: Any) -> str | None:

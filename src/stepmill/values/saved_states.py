@@ -113,9 +113,7 @@ class SavedStates(Sequence[SavedState]):
     @classmethod
     def of(cls, states: Sequence[SavedState]) -> SavedStates:
         """Some states together, in a new buffer."""
-        sizes = [state.nbytes for state in states]
-        ends = np.cumsum(sizes, dtype=np.int64)
-        bounds = np.stack([ends - sizes, ends], axis=1)
+        bounds = _bounds_of([state.nbytes for state in states])
         origins = tuple(state.origin for state in states)
         return cls(origins[:1] if len(set(origins)) == 1 else origins, b"".join(map(bytes, states)), bounds)
 
@@ -163,6 +161,12 @@ class SavedStates(Sequence[SavedState]):
         return _read, (FORMAT, origins, sizes, buffer, _checksum(origins, sizes, buffer))
 
 
+def _bounds_of(sizes: Sequence[int]) -> np.ndarray:
+    """The first and the last byte of each of some states that lie one after another."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return np.stack([ends - sizes, ends], axis=1)
+
+
 def _checksum(origins: Any, sizes: list[int], buffer: bytes) -> int:
     return zlib.crc32(buffer, zlib.crc32(repr((origins, sizes)).encode()))
 
@@ -174,7 +178,5 @@ def _read(form: int, *parts: Any) -> SavedState | SavedStates:
     origins, sizes, buffer, checksum, *alone = parts
     if checksum != _checksum(origins, sizes, buffer) or sum(sizes) != len(buffer):
         raise StateError("a saved state that is damaged: its checksum is that of other bytes")
-    ends = np.cumsum(sizes, dtype=np.int64)
-    bounds = np.stack([ends - sizes, ends], axis=1)
-    states = SavedStates(tuple(StateOrigin(*one) for one in origins), buffer, bounds)
+    states = SavedStates(tuple(StateOrigin(*one) for one in origins), buffer, _bounds_of(sizes))
     return states[0] if alone else states

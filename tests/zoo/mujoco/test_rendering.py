@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import stepmill
 from stepmill.errors import ConfigError, InFlightError, ResourceError
 from stepmill.sources.find import find_source
-from support.gl import gl_backend
 from support.moviepy import pretend_moviepy
 from support.subprocesses import run, run_well
 
@@ -31,21 +28,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning
 
 SIZE = {"width": 64, "height": 48}
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
-
-
-@pytest.fixture(scope="module")
-def gl() -> Iterator[str]:
-    """What draws here, for this process and its workers."""
-    backend = gl_backend()
-    if backend is None:
-        pytest.skip("neither EGL nor OSMesa draws here")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MUJOCO_GL", backend)
-        yield backend
-    if backend == "egl":
-        end = getattr(importlib.import_module("mujoco.egl"), "_terminate_display", None)  # older versions have none
-        if end is not None:
-            end()  # and with it the threads of OpenGL, which other tests might count
 
 
 @pytest.fixture(scope="module")

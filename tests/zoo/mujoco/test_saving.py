@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from gymnasium.vector.utils import iterate
 import stepmill
 from stepmill import errors
 from stepmill.values.saved_states import SavedState
-from support.gl import gl_backend
 from support.lanes import Lanes
 from support.probes import MODES, assert_same
 from support.subprocesses import run_well
@@ -292,21 +289,6 @@ def test_bodies_that_sleep_and_plugins(tmp_path: Path, what: str) -> None:
 
 
 # ---- pictures ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def gl() -> Iterator[str]:
-    """What draws here."""
-    backend = gl_backend()
-    if backend is None:
-        pytest.skip("neither EGL nor OSMesa draws here")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MUJOCO_GL", backend)
-        yield backend
-    if backend == "egl":
-        end = getattr(importlib.import_module("mujoco.egl"), "_terminate_display", None)  # older versions have none
-        if end is not None:
-            end()  # and with it the threads of OpenGL, which other tests might count
 
 
 @pytest.mark.usefixtures("gl")

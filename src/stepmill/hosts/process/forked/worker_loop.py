@@ -18,7 +18,7 @@ from stepmill.hosts.frames import frame_of
 from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.notes import object_packer, write_note, write_text
 from stepmill.hosts.process.remote_error import describe
-from stepmill.hosts.python_states import PythonStates, prove_pickle
+from stepmill.hosts.python_states import PythonStates
 from stepmill.hosts.rows import snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.factories import close_quietly
@@ -190,7 +190,7 @@ class _Service:
     def _states(self) -> _PythonAnswers | _NativeAnswers:
         if self._builder is None:
             return _NativeAnswers(self.worker)
-        return _PythonAnswers(self.worker, PythonStates(self.worker, self._env, self._put_saved), self._env)
+        return _PythonAnswers(self.worker, PythonStates(self.worker, self._env, self._put_saved, set()))
 
 
 def _read(fd: int) -> Any:
@@ -203,17 +203,13 @@ def _read(fd: int) -> Any:
 
 
 class _PythonAnswers:
-    def __init__(self, worker: _native.Worker, states: PythonStates, env_of: Callable[[int], Any]) -> None:
-        self._worker, self._states, self._env_of = worker, states, env_of
-        self._proven: set[int] = set()  # whose pickles can be trusted
+    def __init__(self, worker: _native.Worker, states: PythonStates) -> None:
+        self._worker, self._states = worker, states
 
     def kind(self, env_id: int) -> str:
         return self._states.kind(env_id)
 
     def save(self, env_id: int, by: str | None) -> bytes:
-        if by == "pickle" and env_id not in self._proven:
-            prove_pickle(env_id, self._env_of(env_id))
-            self._proven.add(env_id)
         return self._states.save(env_id, by)
 
     def load(self, env_id: int, state: bytes) -> None:
