@@ -23,7 +23,7 @@
 #include "core/process/process_layout.h"
 #include "core/process/process_monitor.h"
 #include "core/process/process_worker.h"
-#include "core/process/received_rows.h"
+#include "core/received_rows.h"
 #include "core/process/slot_ring.h"
 #include "core/process/wait_pace.h"
 
