@@ -105,8 +105,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         for env_id in env_ids:
             try:
                 if preparation.renew:
-                    close_quietly(self._envs[env_id])
-                    self._put_env(env_id, self._builder.build(env_id))
+                    self._renew(env_id)
                 if preparation.tell is not None:
                     preparation.tell(self._envs[env_id])
             except KeyboardInterrupt:
@@ -115,6 +114,10 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
                 self.fail_next(env_id, error.__cause__ or error)
             except BaseException as error:
                 self.fail_next(env_id, error)
+
+    def _renew(self, env_id: int) -> None:
+        close_quietly(self._envs[env_id])
+        self._put_env(env_id, self._builder.build(env_id))
 
     def _put_env(self, env_id: int, env: Any) -> None:
         self._envs[env_id] = env
@@ -125,7 +128,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     @property
     def _states(self) -> PythonStates:
-        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._proven)
+        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven)
 
     def _put_saved(self, env_id: int, env: Any) -> None:
         self._builder.adopt(env_id, env)

@@ -476,7 +476,8 @@ class PoolView(Uncopyable):
 
     def _keeper(self) -> StateKeeper:
         if self._states is None:
-            self._states = StateKeeper(self._engine, self._pool_spec)
+            spec = self._pool_spec
+            self._states = StateKeeper(self._engine, spec.id, spec.env_configs, spec.max_episode_steps)
         return self._states
 
     # ---- the envs themselves -----------------------------------------------------------------
@@ -615,7 +616,7 @@ class PoolView(Uncopyable):
         if env_ids is None:
             return list(range(self.num_envs))
         try:
-            ids = [operator.index(one) for one in env_ids]
+            ids = [_whole(one) for one in env_ids]
         except TypeError:
             raise EnvIdError(f"env_id: expected a 1-d array of integers, got {env_ids!r}") from None
         for one in ids:
@@ -650,6 +651,13 @@ def watched(pool: PoolView) -> WatchedPool:
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return WatchedPool(pool._engine, pool._pool_spec.id, pool.num_envs, facts)
+
+
+def _whole(number: Any) -> int:
+    """A number as an int. Raises TypeError if it is no whole number, or a bool."""
+    if isinstance(number, bool):
+        raise TypeError("a bool is no id")
+    return operator.index(number)
 
 
 def _check_name(what: str, name: Any) -> None:
