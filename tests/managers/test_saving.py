@@ -400,7 +400,8 @@ def test_an_interrupted_restore_is_whole_or_has_not_been(cls: Any, place: str, m
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["restore", "fork", "save"])
 def test_an_interrupt_at_any_point_leaves_the_old_state_or_the_new_one(call: str) -> None:
-    with BaseEnvManager(Walk, [{}] * 2, 2) as manager:
+    count = 2 if call == "fork" else 1
+    with BaseEnvManager(Walk, [{}] * count, count) as manager:
         manager.seed(3)
         manager.launch()
         new = manager.save()
