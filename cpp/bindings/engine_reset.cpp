@@ -131,6 +131,7 @@ nb::object Engine::reset(nb::handle env_id, nb::handle seeds, nb::handle options
 // Waits for everything in flight and drops it: a reset of all envs makes it void.
 void Engine::drain() {
   pending_.reset();
+  kept_notes_.clear();
   while (pool().in_flight_count() != 0) {
     wait(std::nullopt);
     Batch batch = pool().take_batch(faults_);

@@ -22,6 +22,9 @@ class EngineStates {
   // last. If it refuses, nothing has changed.
   nanobind::object restore(nanobind::handle buffer, nanobind::handle bounds, nanobind::handle env_id);
 
+  // The same as `save`, for a caller that is inside the engine already. These envs were reset.
+  nanobind::object save_idle(std::span<const std::int32_t> envs, nanobind::handle by);
+
  private:
   std::span<const std::int32_t> read_idle(nanobind::handle env_id);
 
