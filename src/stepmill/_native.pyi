@@ -110,6 +110,17 @@ class EngineStates:
     # The same without waiting.
     def send_restore(self, buffer: bytes, bounds: np.ndarray, env_id: Any) -> None: ...
 
+class EngineCheckpoint:
+    def __init__(
+        self,
+        engine: Engine,
+        write_note: Callable[..., bytes] | None,
+        read_note: Callable[[int, bytes], Any] | None,
+    ) -> None: ...
+    # Ids of envs, what EngineStates.save returns of them, and the rest, which `give` takes.
+    def take(self, by: str | None) -> tuple[list[int], tuple[bytes, np.ndarray] | None, Any]: ...
+    def give(self, rest: Any) -> None: ...
+
 class Tap:
     # What watchers see of an engine, which it does not keep.
     def __init__(self, engine: Engine) -> None: ...

@@ -40,6 +40,7 @@ class ProcessBooks {
     const BatchLayout &ring_layout, &assigned_layout;  // of batches that fill slot by slot, and with assigned rows
     const std::vector<Buffer*>& ring_buffers;          // by batch number modulo their count
     const std::vector<std::uint8_t>& resetting;        // by env
+    const std::vector<std::uint32_t>& former_lives;    // by env, see `Pool::lives`
     ActionTable& table;
     FaultLog& faults;
     const ProcessTables& tables;
@@ -78,6 +79,8 @@ class ProcessBooks {
   std::int32_t& failures(std::int32_t env) { return failures_[static_cast<std::size_t>(env)]; }
   // The last seed that the env was given.
   std::uint64_t& seed(std::int32_t env) { return seeds_[static_cast<std::size_t>(env)]; }
+  // How often the env's worker was replaced: the first life has number 1.
+  std::uint32_t lives_here(std::int32_t env) const { return roster.crew_of(env).next - 2; }
   // Whether the caller waits for what the env was last asked.
   bool is_awaited(std::int32_t env) {
     return asked(env).is_call ? call(env).is_open : seat(env).in_flight;

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepmill import _native
 from stepmill.errors import EnvIdError, InputError, StateError, UnsupportedError
+from stepmill.hosts.process.notes import note_of_bytes, write_own_note
 from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text
+
+_MOVABLE = ("memory", "simulator", "methods", "pickle")  # the kinds of states that mean something in another process
+
+
+class PoolMemory(NamedTuple):
+    """Everything that decides how the envs of a pool go on, and what their engine hands out next.
+
+    Attributes:
+        origins: What all of its envs are.
+        env_ids: Those that were ever reset; the seed of an env that was not is its state.
+        states: Of these envs; None if there are none.
+        rest: What ``_native.EngineCheckpoint`` has taken: rows that nobody has received, what the next resets are
+            given, counts.
+    """
+
+    origins: tuple[StateOrigin, ...]
+    env_ids: list[int]
+    states: SavedStates | None
+    rest: Any
 
 
 class StateKeeper:
@@ -49,10 +69,7 @@ class StateKeeper:
 
     def save(self, env_ids: Any, by: str | None = None) -> SavedStates:
         """The states of some envs; None: of all. ``by``: the way to save them, if it is not the usual one."""
-        self._check_kind("save")
-        if by is not None and by not in self._ways:
-            ways = " or ".join(map(repr, self._ways))
-            raise UnsupportedError(f"save: by: expected {ways}, the ways to save these envs, got {by!r}")
+        self._check_kind("save", by)
         buffer, bounds = _native.EngineStates(self._engine).save(env_ids, by)
         return SavedStates(self._origins_of(env_ids, by), buffer, bounds)
 
@@ -75,9 +92,35 @@ class StateKeeper:
         self._check_origins(states.origins, env_ids, count)
         return states
 
-    def _check_kind(self, what: str) -> None:
+    def save_all(self, by: str | None) -> PoolMemory:
+        """Waits until every action has its result, and saves the whole pool."""
+        self._check_kind("checkpoint", by)
+        env_ids, saved, rest = self._checkpoint().take(by)
+        states = None if saved is None else SavedStates(self._origins_of(env_ids, by), *saved)
+        kinds = {one.kind for one in (() if states is None else states.origins)}
+        for kind in kinds.difference(_MOVABLE):
+            raise UnsupportedError(f"checkpoint: states of the kind {kind!r} cannot leave this process")
+        return PoolMemory(self._origins, env_ids, states, rest)
+
+    def restore_all(self, memory: PoolMemory) -> None:
+        """Makes a new pool what another one was. If it raises, the pool is of no use any more."""
+        self._check_kind("resume")
+        self._check_origins(memory.origins, None, self._num_envs)
+        if memory.states is not None:
+            function, arguments = self.restoring(memory.states, memory.env_ids)
+            function(*arguments)
+        self._checkpoint().give(memory.rest)
+
+    def _checkpoint(self) -> _native.EngineCheckpoint:
+        is_here = self._engine.host.backend in ("inline", "thread")
+        return _native.EngineCheckpoint(self._engine, *((write_own_note, note_of_bytes) if is_here else (None, None)))
+
+    def _check_kind(self, what: str, by: str | None = None) -> None:
         if self._why_not is not None:
             raise UnsupportedError(f"{what}: {self._why_not}")
+        if by is not None and by not in self._ways:
+            ways = " or ".join(map(repr, self._ways))
+            raise UnsupportedError(f"{what}: by: expected {ways}, the ways to save these envs, got {by!r}")
 
     def _origins_of(self, env_ids: Any, way: str | None = None) -> tuple[StateOrigin, ...]:
         origins = self._origins
