@@ -80,7 +80,7 @@ nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handl
                                    static_cast<std::size_t>(last - first) - sizeof(SavedRow)));
   }
   engine_.pool().make_room(static_cast<std::int32_t>(envs.size()), true);
-  engine_.host_.load(envs, states);
+  const nb::object late = engine_.host_.load(envs, states);
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
     SavedRow row;
@@ -89,6 +89,7 @@ nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handl
     engine_.pool().table().state(envs[i]) = row.state;
     engine_.pool().table().reset_request(envs[i]) = row.reset;
   }
+  if (!late.is_none()) raise_again(late);
   engine_.start(envs, true, true);
   engine_.wait(std::nullopt);
   return engine_.finish(true);
