@@ -76,9 +76,14 @@ class GreyTable {
 // The colours of colour numbers, as far as they are known: to draw a screen that the emulator no longer has.
 class ColourTable {
  public:
-  bool knows(const std::uint8_t* screen, std::size_t count) const {
+  // Screens have large areas of one colour, and rows that repeat.
+  bool knows(const std::uint8_t* screen, int height, int width) const {
     std::uint32_t all = kKnown;
-    for (std::size_t i = 0; i < count; ++i) all &= entry_[screen[i]];
+    for (int y = 0; y < height; ++y, screen += width) {
+      if (y > 0 && std::memcmp(screen, screen - width, static_cast<std::size_t>(width)) == 0) continue;
+      for (int x = 0; x < width; ++x)
+        if (x == 0 || screen[x] != screen[x - 1]) all &= entry_[screen[x]];
+    }
     return (all & kKnown) != 0;
   }
 
@@ -202,7 +207,7 @@ class Frames {
   }
 
   // Whether `draw` knows all colours of the screen. If not: `learn_colours` from a picture of it.
-  bool knows_colours() const { return colours_.knows(memory_.screen, sizes_.screen_bytes()); }
+  bool knows_colours() const { return colours_.knows(memory_.screen, sizes_.height, sizes_.width); }
   void learn_colours(const std::uint8_t* picture) { colours_.learn(memory_.screen, picture, sizes_.screen_bytes()); }
   void draw(std::uint8_t* picture) const { colours_.draw(memory_.screen, picture, sizes_.screen_bytes()); }
 

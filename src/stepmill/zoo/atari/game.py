@@ -67,6 +67,8 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         **options: See above.
     """
 
+    _state_is_whole = True
+
     def __init__(self, game: str, *, reuse_memory: bool = False, **options: Any) -> None:
         EzPickle.__init__(self, game, reuse_memory=reuse_memory, **options)
         for key in options:
@@ -164,7 +166,7 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
     # ---- saved states ------------------------------------------------------------------------
 
     def get_state(self) -> tuple[Any, ...]:
-        """Everything that decides how the game goes on, and its pictures, but for the generator of the no-ops."""
+        """Everything that decides how the game goes on, and its pictures."""
         if not self._console.is_loaded:
             raise UsageError(f"{self.game}: get_state before reset")
         lives = None if self._lives is None else (self._lives.lives, self._lives.was_real_done)
@@ -324,13 +326,19 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
     # ---- saved states ------------------------------------------------------------------------
 
     def get_state(self) -> tuple[Any, ...]:
-        return self.ale.get_state(), self._frames.get_state(), self.episode_return, self.is_over
+        numbers = self.np_random.bit_generator.state, self._np_random_seed
+        return self.ale.get_state(), self._frames.get_state(), numbers, self.episode_return, self.is_over
 
     def set_state(self, state: tuple[Any, ...]) -> None:
-        emulator, frames, *own = state
+        emulator, frames, (numbers, seed), *own = state
         self.load_once()
         self.ale.set_state(emulator)
         self._frames.set_state(frames)
+        bits = self.np_random.bit_generator
+        if type(bits).__name__ != numbers["bit_generator"]:  # the user has put another one in
+            bits = getattr(np.random, numbers["bit_generator"])()
+            self._np_random = np.random.Generator(bits)
+        bits.state, self._np_random_seed = numbers, seed
         self.episode_return, self.is_over = own
 
 
