@@ -71,7 +71,7 @@ EngineCheckpoint::Taken EngineCheckpoint::take_batch() {
   const bool gather = pool().gathering();
   const AnswerRows form(pool().spec(), pool().options().table, pool().table());
   Taken out{.gather = gather, .rows = std::vector<std::byte>(form.bytes(pool().expected())), .notes = {}, .faults = {}};
-  engine_.wait(std::nullopt);  // a look: it is ready
+  engine_.wait_until(std::nullopt);  // a look: it is ready
   const Batch batch = pool().take_batch(out.faults);
   out.notes = engine_.host_.take_notes(batch, out.faults);
   if (!engine_.kept_notes_.empty()) out.notes = engine_.take_kept_notes(batch, std::move(out.notes));

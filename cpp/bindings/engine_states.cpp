@@ -96,7 +96,7 @@ void EngineStates::queue_restore(nb::handle buffer, nb::handle bounds, nb::handl
                                    static_cast<std::size_t>(last - first) - sizeof(SavedRow)));
   }
   engine_.pool().make_room(static_cast<std::int32_t>(envs.size()), gather);
-  engine_.host_.load(envs, states);
+  const nb::object late = engine_.host_.load(envs, states);
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
     SavedRow row;
@@ -106,6 +106,7 @@ void EngineStates::queue_restore(nb::handle buffer, nb::handle bounds, nb::handl
     engine_.pool().table().reset_request(envs[i]) = row.reset;
     engine_.pool().adopt(envs[i], std::nullopt);
   }
+  if (!late.is_none()) raise_again(late);
   engine_.start(envs, gather, gather);
 }
 

@@ -36,12 +36,12 @@ void Host::save(std::span<const std::int32_t> envs, nb::handle by, std::vector<s
   if (ends.size() != envs.size()) throw std::logic_error("save_envs: expected a state per env");
 }
 
-void Host::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
+nb::object Host::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
   nb::list given;
   for (const auto& one : states) given.append(to_bytes(one));
   const nb::list ids = list_of(envs), former;
   try {
-    nb::find(*this).attr("load_envs")(ids, given, former);
+    return nb::find(*this).attr("load_envs")(ids, given, former);
   } catch (nb::python_error&) {  // also one of a signal handler, at any instant: here alone all of them go back
     nb::find(*this).attr("put_back")(ids, former);
     throw;
