@@ -8,7 +8,7 @@ from typing import Any
 from stepmill import _native
 from stepmill.errors import EnvIdError, InputError, StateError, UnsupportedError
 from stepmill.spec import PoolSpec
-from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text
+from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text, space_text
 
 
 class StateKeeper:
@@ -23,11 +23,12 @@ class StateKeeper:
         self._why_not = kind.partition(": ")[2] if kind.startswith("none") else None
         limits = engine.host.episode_limits or [spec.max_episode_steps] * self._num_envs
         known: dict[tuple[int, int | None], StateOrigin] = {}  # thousands of envs usually share one configuration
+        spaces = space_text(engine.host.observation), space_text(engine.host.action)
         keys = list(zip(map(id, spec.env_configs), limits, strict=True))
         for env_id, (config, key) in enumerate(zip(spec.env_configs, keys, strict=True)):
             if key not in known:
                 simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
-                told = configuration_text(config), limits[env_id], simulator
+                told = configuration_text(config), limits[env_id], simulator, *spaces
                 known[key] = StateOrigin(spec.id, self._ways[0], *told)
         origins = tuple(known[key] for key in keys)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins
