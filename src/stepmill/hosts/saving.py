@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from stepmill import _native
 from stepmill.errors import EnvIdError, InputError, StateError, UnsupportedError
 from stepmill.hosts.process.notes import note_of_bytes, write_own_note
-from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text
+from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text, space_text
 
 _MOVABLE = ("memory", "simulator", "methods", "pickle")  # the kinds of states that mean something in another process
 
@@ -52,11 +52,12 @@ class StateKeeper:
         self._why_not = kind.partition(": ")[2] if kind.startswith("none") else None
         limits = engine.host.episode_limits or [max_episode_steps] * self._num_envs
         known: dict[tuple[int, int | None], StateOrigin] = {}  # thousands of envs usually share one configuration
+        spaces = space_text(engine.host.observation), space_text(engine.host.action)
         keys = list(zip(map(id, configs), limits, strict=True))
         for env_id, (config, key) in enumerate(zip(configs, keys, strict=True)):
             if key not in known:
                 simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
-                told = configuration_text(config), limits[env_id], simulator
+                told = configuration_text(config), limits[env_id], simulator, *spaces
                 known[key] = StateOrigin(name, self._ways[0], *told)
         origins = tuple(known[key] for key in keys)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins
