@@ -359,6 +359,28 @@ def test_a_worker_that_was_killed_costs_what_it_costs_in_a_step(kind: str) -> No
         assert [seen[2] for seen in manager.ready_obs.values()] == [0, 0]
 
 
+def test_an_env_that_cannot_show_what_it_was_given_fails_as_in_a_step() -> None:
+    with launched("serial", [ALIKE] * 2, Walk) as manager:
+        saved = manager.save()
+        step_all(manager)
+        pool = manager._scheduler.pool
+        send_restore = pool.send_restore
+
+        def send(*arguments: Any) -> None:
+            send_restore(*arguments)
+            pool._host.fail_next(1, RuntimeError("gone"))
+
+        pool.send_restore = send
+        with pytest.raises(EnvError, match=r"env 1 failed .*RuntimeError: gone") as caught:
+            manager.restore(saved)
+        assert (caught.value.env_id, caught.value.batch) == (1, {})
+        assert states(manager) == [RUN, ERROR]
+        assert elapsed_of(manager, 0) == 0
+        assert manager.step({}) == {}, "it was told once"
+        manager.reset({1: None})
+        assert states(manager) == [RUN, RUN]
+
+
 def elapsed_of(manager: BaseEnvManager, env_id: int) -> int:
     return int(manager.ready_obs[env_id][2])
 
