@@ -34,8 +34,8 @@ pytestmark = pytest.mark.usefixtures("deadline", "server")
 ROUNDS = 12
 ALIKE = {"id": 0}  # the cfg of envs that can take each other's states
 BOX = spaces.Box(-1, 1, (2, 3), np.float32)
-IN_PROCESSES = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind not in ("serial", "sync")]
-QUICKLY = pytest.mark.parametrize("kind", ["serial", *IN_PROCESSES])  # starting workers takes long
+_ELSEWHERE = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind not in ("serial", "sync")]
+QUICKLY = pytest.mark.parametrize("kind", ["serial", *_ELSEWHERE])  # starting workers takes long
 
 
 def told(manager: BaseEnvManager) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def test_an_env_that_does_not_take_its_state_changes_no_other(kind: str) -> None
         manager._scheduler.check()
 
 
-@pytest.mark.parametrize("kind", ["sync", *IN_PROCESSES])
+@pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_a_worker_that_was_killed_costs_what_it_costs_in_a_step(kind: str) -> None:
     with launched(kind, 2) as manager:
         saved = manager.save()
