@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -150,6 +151,37 @@ def test_fork_crosses_actors_and_a_rollout_goes_on(there: Callable[..., Any]) ->
         pool.restore(states)
         assert_same(pool.rollout(lean, 30, observation=again).observations, twin.observations)
         assert first.observations.shape == (10, 4, 4)
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Shows how many steps it has made, and has no methods for that."""
+
+    observation_space = spaces.Box(0, 100, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, **_: Any) -> Any:
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), 0.0, False, False, {}
+
+
+def test_an_env_without_methods_is_pickled_if_the_user_asks_for_it(there: Callable[..., Any]) -> None:
+    with there(Counting, "inline") as pool:
+        pool.reset()
+        pool.step(np.zeros(4, int))
+        assert pool.state_kind.startswith("none: its class Counting has no get_state() and set_state(state)")
+        with pytest.raises(errors.UnsupportedError, match=r"save: env 2: its class Counting has no get_state\(\)"):
+            pool.save([2, 3])
+        with pytest.raises(errors.UnsupportedError, match="by: expected 'methods' or 'pickle'"):
+            pool.save(by="fork")
+        states = pool.save(by="pickle")
+        pool.step(np.zeros(4, int))
+        assert pool.restore(states[0], [2, 1])[0].tolist() == [[1], [1]]
+        assert pool.step(np.zeros(4, int))[0].tolist() == [[3], [2], [2], [3]]
 
 
 # ---- failures ------------------------------------------------------------------------------------
