@@ -34,6 +34,8 @@ pytestmark = pytest.mark.usefixtures("deadline", "server")
 ROUNDS = 12
 ALIKE = {"id": 0}  # the cfg of envs that can take each other's states
 BOX = spaces.Box(-1, 1, (2, 3), np.float32)
+_ELSEWHERE = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind not in ("serial", "sync")]
+QUICKLY = pytest.mark.parametrize("kind", ["serial", *_ELSEWHERE])  # starting workers takes long
 
 
 def told(manager: BaseEnvManager) -> dict[str, Any]:
@@ -136,7 +138,7 @@ def test_seeds_and_parameters_of_the_next_reset_are_saved(kind: str) -> None:
         assert (manager.last_seed, manager.reset_kwargs[1]) == ([5, 5], {"level": 1})
 
 
-@SERIAL_AND_ASYNC
+@QUICKLY
 def test_envs_that_do_not_run_are_saved_as_they_stand(kind: str) -> None:
     cfgs = [{"length": 1}, {"length": 2}, suffering("step", "raise", [1], length=2), {"length": 9}]
     with launched(kind, cfgs, auto_reset=False, episode_num=2) as manager:
@@ -156,7 +158,7 @@ def test_envs_that_do_not_run_are_saved_as_they_stand(kind: str) -> None:
         assert list(manager.ready_obs) == [1, 2, 3]
 
 
-@SERIAL_AND_ASYNC
+@QUICKLY
 def test_fork_gives_others_the_state_of_one(kind: str) -> None:
     with launched(kind, [ALIKE] * 3, chance) as manager:
         manager.seed(5)
@@ -170,7 +172,7 @@ def test_fork_gives_others_the_state_of_one(kind: str) -> None:
             manager.fork(True, [1])
 
 
-@EVERY_KIND
+@QUICKLY
 def test_an_env_is_pickled_if_the_user_asks_for_it(kind: str) -> None:
     with launched(kind, 2, Stateless) as manager:
         assert manager.state_kind.startswith("none: its class Stateless has no get_state()")
@@ -326,7 +328,7 @@ def refuse_states(env: Any) -> None:
     env.base_env.fails = True
 
 
-@SERIAL_AND_ASYNC
+@QUICKLY
 def test_an_env_that_does_not_take_its_state_changes_no_other(kind: str) -> None:
     with launched(kind, 2, Refusing) as manager:
         saved = manager.save()
@@ -340,7 +342,7 @@ def test_an_env_that_does_not_take_its_state_changes_no_other(kind: str) -> None
         manager._scheduler.check()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "serial"])
+@pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_a_worker_that_was_killed_costs_what_it_costs_in_a_step(kind: str) -> None:
     with launched(kind, 2) as manager:
         saved = manager.save()
@@ -355,6 +357,28 @@ def test_a_worker_that_was_killed_costs_what_it_costs_in_a_step(kind: str) -> No
         manager.restore(saved)
         assert states(manager) == [RUN, RUN]
         assert [seen[2] for seen in manager.ready_obs.values()] == [0, 0]
+
+
+def test_an_env_that_cannot_show_what_it_was_given_fails_as_in_a_step() -> None:
+    with launched("serial", [ALIKE] * 2, Walk) as manager:
+        saved = manager.save()
+        step_all(manager)
+        pool = manager._scheduler.pool
+        send_restore = pool.send_restore
+
+        def send(*arguments: Any) -> None:
+            send_restore(*arguments)
+            pool._host.fail_next(1, RuntimeError("gone"))
+
+        pool.send_restore = send
+        with pytest.raises(EnvError, match=r"env 1 failed .*RuntimeError: gone") as caught:
+            manager.restore(saved)
+        assert (caught.value.env_id, caught.value.batch) == (1, {})
+        assert states(manager) == [RUN, ERROR]
+        assert elapsed_of(manager, 0) == 0
+        assert manager.step({}) == {}, "it was told once"
+        manager.reset({1: None})
+        assert states(manager) == [RUN, RUN]
 
 
 def elapsed_of(manager: BaseEnvManager, env_id: int) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -42,24 +43,37 @@ def chance() -> Any:
 # By name: the env, its configuration, and the backend that its actors have.
 CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "native": ("CartPole-v1", {"max_episode_steps": 20}, "thread"),
-    "native-in-processes": ("Taxi-v4", {"is_rainy": True, "max_episode_steps": 20}, "process"),
     "python": (chance, {}, "inline"),
-    "python-in-processes": (chance, {}, "process"),
     "infos": (ProbeTwin, {"info": True, "length": 7}, "inline"),
     "objects": (WildEnv, {}, "inline"),
-    "objects-in-processes": (WildEnv, {}, "process"),
 }
+IN_PROCESSES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "native": ("Taxi-v4", {"is_rainy": True, "max_episode_steps": 20}, "process"),
+    "python": (chance, {}, "process"),
+    "objects": (WildEnv, {}, "process"),
+}
+WITH_PROCESSES = ["inline", pytest.param("process", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
-def there(ray_here: RayHere, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Makes pools of two actors, whose envs run on a certain backend there."""
+def use_there(ray_here: RayHere, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Says on which backend the envs of actors run, which otherwise try what is faster."""
 
-    def make(task: Any, backend: str, num_envs: int = 4, **arguments: Any) -> Any:
+    def use(backend: str) -> None:
         def open_there(source: Any, settings: Any, finisher: Any) -> Any:
             return open_local_host(source, replace(settings, backend=backend), finisher)
 
         monkeypatch.setattr(env_actor, "open_local_host", open_there)
+
+    return use
+
+
+@pytest.fixture
+def there(use_there: Callable[[str], None]) -> Callable[..., Any]:
+    """Makes pools of two actors, whose envs run on a certain backend there."""
+
+    def make(task: Any, backend: str, num_envs: int = 4, **arguments: Any) -> Any:
+        use_there(backend)
         return stepmill.make(task, num_envs=num_envs, backend=stepmill.Ray(num_actors=2), **arguments)
 
     return make
@@ -68,8 +82,20 @@ def there(ray_here: RayHere, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("case", CASES)
 def test_a_restored_env_goes_on_as_the_saved_one(case: str, autoreset: str, there: Callable[..., Any]) -> None:
-    rng = np.random.default_rng(zlib.crc32(f"{case}{autoreset}".encode()))
-    task, config, backend = CASES[case]
+    goes_on(CASES[case], autoreset, there)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("autoreset", MODES)
+@pytest.mark.parametrize("case", IN_PROCESSES)
+def test_envs_in_worker_processes_of_actors_go_on(case: str, autoreset: str, there: Callable[..., Any]) -> None:
+    goes_on(IN_PROCESSES[case], autoreset, there)
+
+
+def goes_on(case: tuple[Any, dict[str, Any], str], autoreset: str, there: Callable[..., Any]) -> None:
+    """Restored after some steps, into other actors and into a pool of this machine, and back from there."""
+    task, config, backend = case
+    rng = np.random.default_rng(zlib.crc32(f"{config}{backend}{autoreset}".encode()))
     with (
         there(task, backend, autoreset=autoreset, seed=7, **config) as pool,
         stepmill.make(task, num_envs=4, backend="inline", autoreset=autoreset, seed=99, **config) as here,
@@ -91,7 +117,7 @@ def test_a_restored_env_goes_on_as_the_saved_one(case: str, autoreset: str, ther
                 assert_same(got[env_id], expected[i])
 
 
-@pytest.mark.parametrize("backend", ["thread", "process"])
+@pytest.mark.parametrize("backend", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_restored_simulator_goes_on_as_the_saved_one(backend: str, there: Callable[..., Any]) -> None:
     with there("HalfCheetah-v5", backend, seed=7) as pool, stepmill.make("HalfCheetah-v5", num_envs=4) as here:
         assert pool.state_kind == "simulator"
@@ -127,6 +153,37 @@ def test_fork_crosses_actors_and_a_rollout_goes_on(there: Callable[..., Any]) ->
         assert first.observations.shape == (10, 4, 4)
 
 
+class Counting(gymnasium.Env[Any, Any]):
+    """Shows how many steps it has made, and has no methods for that."""
+
+    observation_space = spaces.Box(0, 100, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, **_: Any) -> Any:
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), 0.0, False, False, {}
+
+
+def test_an_env_without_methods_is_pickled_if_the_user_asks_for_it(there: Callable[..., Any]) -> None:
+    with there(Counting, "inline") as pool:
+        pool.reset()
+        pool.step(np.zeros(4, int))
+        assert pool.state_kind.startswith("none: its class Counting has no get_state() and set_state(state)")
+        with pytest.raises(errors.UnsupportedError, match=r"save: env 2: its class Counting has no get_state\(\)"):
+            pool.save([2, 3])
+        with pytest.raises(errors.UnsupportedError, match="by: expected 'methods' or 'pickle'"):
+            pool.save(by="fork")
+        states = pool.save(by="pickle")
+        pool.step(np.zeros(4, int))
+        assert pool.restore(states[0], [2, 1])[0].tolist() == [[1], [1]]
+        assert pool.step(np.zeros(4, int))[0].tolist() == [[3], [2], [2], [3]]
+
+
 # ---- failures ------------------------------------------------------------------------------------
 
 
@@ -141,7 +198,7 @@ class Refusing(ProbeTwin):
             raise ValueError("not this one")
 
 
-@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("backend", WITH_PROCESSES)
 def test_an_env_that_does_not_take_its_state_changes_no_other(backend: str, there: Callable[..., Any]) -> None:
     with there(Refusing, backend, seed=1) as pool:
         pool.reset()
@@ -236,7 +293,8 @@ def test_an_actor_forgets_what_its_envs_were(there: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("auto_reset", [True, False])
-def test_managers_save_and_restore(auto_reset: bool, ray_here: RayHere) -> None:
+def test_managers_save_and_restore(auto_reset: bool, use_there: Callable[[str], None]) -> None:
+    use_there("inline")
     settings = {"auto_reset": auto_reset, "episode_num": 5}
     with (
         RayEnvManager(Walk, [{}] * 4, 4, backend=stepmill.Ray(num_actors=2), **settings) as manager,

@@ -29,6 +29,7 @@ from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.notes import write_own_note
 from stepmill.hosts.process.payload import SourcePayload
 from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.python_states import WAYS
 from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.play import play
 from stepmill.hosts.rollout.policy import Generators, Policy
@@ -319,10 +320,18 @@ class ActorStates:
         self._former: list[Any] = []
 
     def state_kind(self, env_ids: Sequence[int]) -> list[str]:
-        return [self._host.state_kind] * len(env_ids)
+        """That of Python envs. What only this machine could restore does not count."""
+        kind: str = self._host.state_kind
+        if kind not in WAYS and not kind.startswith("none"):
+            kind = f"none: envs on a Ray cluster are not saved by {kind}: write get_state() and set_state(state)"
+        return [kind] * len(env_ids)
 
     def fingerprint(self, env_ids: Sequence[int]) -> list[str]:
         return [self._host.fingerprint(one) for one in env_ids]
+
+    def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
+        saved: list[bytes] = self._host.save_envs(env_ids, by or WAYS[0])  # native envs have one way only
+        return saved
 
     def load_envs(self, env_ids: Sequence[int], states: list[bytes]) -> None:
         self.forget()
