@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import signal
 import threading
 import zlib
 from typing import Any
@@ -350,6 +351,107 @@ def test_it_waits_for_envs_that_are_still_at_work(tmp_path: Any) -> None:
         pool.checkpoint(tmp_path / "run")
         assert pool.in_flight == [0, 1, 2, 3, 4]
         assert [len(pool.recv(timeout=0)[1]) for _ in range(3)] == [2, 2, 1]
+
+
+def test_an_env_that_was_built_again_begins_with_its_new_seed() -> None:
+    """Nobody asks it for a state before its first reset, when it may have none."""
+    with stepmill.make(Lazy, num_envs=2, backend="process", num_workers=2, on_error="restart") as pool:
+        pool.reset()
+        kill_worker(pool, 0)
+        assert pool.step(np.zeros(2, np.float32))[4]["abnormal"].tolist() == [True, False]
+        with resumed(pool) as again:
+            assert again.np_random_seed == pool.np_random_seed
+            for _ in range(3):
+                assert_same(again.step(np.zeros(2, np.float32)), pool.step(np.zeros(2, np.float32)))
+
+
+class Lazy(ProbeTwin):
+    """Builds what it plays with in its first reset."""
+
+    world: list[int] | None = None
+
+    def reset(self, **arguments: Any) -> Any:
+        self.world = [1]
+        return super().reset(**arguments)
+
+    def get_state(self) -> Any:
+        assert self.world is not None
+        return vars(self)
+
+    def set_state(self, state: Any) -> None:
+        vars(self).update(state)
+
+
+def test_an_idle_env_whose_worker_is_gone_is_told_of_first() -> None:
+    with stepmill.make(ProbeTwin, num_envs=2, backend="process", num_workers=2, on_error="restart") as pool:
+        pool.reset()
+        pool.send(np.zeros(1, np.float32), [1])
+        kill_worker(pool, 0)
+        with pytest.raises(errors.WorkerDiedError, match="env 0"):
+            pool.checkpoint(io.BytesIO())
+        pool.send(np.zeros(1, np.float32), [0])
+        with resumed(pool) as again:
+            expected = pool.recv()
+            assert expected[4]["abnormal"].tolist() == [False, True]
+            assert_same(again.recv(), expected)
+
+
+# ---- calls that were interrupted -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_that_an_interrupted_call_holds_comes_first(fails: bool, view: str) -> None:
+    """Ctrl-C often comes right before a quick pool returns a batch."""
+    config = {"fail_in": "step", "fail_count": 100} if fails else {}
+    with stepmill.make(ProbeTwin, view, num_envs=3, batch_size=2, backend="inline", info=True, **config) as pool:
+        pool.async_reset()
+        received(pool)
+        pool.send(np.zeros(3, np.float32), [2, 0, 1])
+        interrupt_recv(pool)
+        with resumed(pool, backend="process") as again:
+            assert pool.in_flight == again.in_flight == [0, 1, 2]
+            mine, its = received(pool), received(again)
+            assert_same(its, mine)
+            assert len(mine) == 2
+            assert isinstance(mine[0][0], str) == fails
+
+
+def interrupt_recv(pool: Any) -> None:
+    finish = type(pool._host).finish_rows
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(pool._host), "finish_rows", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.recv()
+    assert type(pool._host).finish_rows is finish
+
+
+def test_a_checkpoint_that_is_interrupted_leaves_everything_in_flight(tmp_path: Any) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with GatedPool(5, batch_size=2) as gated:
+
+        def checkpoint() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)  # it waits at the gate until then
+            gated.pool.checkpoint(tmp_path / "run")
+
+        gated.pool.send(np.zeros(5, np.float32), np.arange(5))
+        gated.open(3)
+        former = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                checkpoint()
+        finally:
+            signal.signal(signal.SIGALRM, former)
+        assert gated.pool.in_flight == [0, 1, 2, 3, 4]
+        gated.open_for_good()
+        assert [len(gated.pool.recv()[1]) for _ in range(3)] == [2, 2, 1]
+        assert not list(tmp_path.iterdir())
 
 
 # ---- the pool that wrote it ----------------------------------------------------------------------

@@ -153,7 +153,10 @@ class Checkpoint(NamedTuple):
 
     def write(self, to: Place) -> None:
         """Writes it to a file, complete or not at all, or into one that is open."""
-        body = pickle.dumps(tuple(self), pickle.HIGHEST_PROTOCOL)
+        try:
+            body = pickle.dumps(tuple(self), pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # an object in an observation or info that waits
+            raise StateError(f"checkpoint: what the pool holds cannot be pickled: {summary(error)}") from error
         head = f"stepmill checkpoint {FORMAT} {__version__} {len(body)} {zlib.crc32(body):08x}\n".encode()
         if not isinstance(to, str | os.PathLike):
             to.write(head)
