@@ -30,6 +30,7 @@ from support.subprocesses import run_well
 STEPS = 60
 BACKENDS = {"native": ("thread", "inline", "process"), "python": ("inline", "process")}
 BOX = spaces.Box(-1, 1, (2, 3), np.float32)
+HERE_AND_SLOWLY_ELSEWHERE = ["inline", pytest.param("process", marks=pytest.mark.slow)]
 COUNTS = ("batches", "steps", "episodes", "failures", "restarts")
 
 
@@ -115,6 +116,7 @@ def test_a_resumed_pool_goes_on_as_one_that_was_never_stopped(
             assert again.config == pool.config | {name: again.config[name] for name in ("num_threads", "num_workers")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", ["Ant-v5", "HalfCheetah-v5"])
 def test_simulators_go_on(id: str) -> None:
     pytest.importorskip("mujoco")
@@ -126,7 +128,7 @@ def test_simulators_go_on(id: str) -> None:
             assert_same(Lanes(again, lanes.at).go(STEPS), lanes.go(STEPS))
 
 
-@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("backend", HERE_AND_SLOWLY_ELSEWHERE)
 def test_envs_that_are_pickled_go_on(backend: str) -> None:
     with stepmill.make(ProbeTwin, num_envs=3, backend=backend, length=5) as pool:
         pool.reset()
@@ -141,7 +143,7 @@ def test_envs_that_are_pickled_go_on(backend: str) -> None:
             pool.checkpoint(io.BytesIO(), by="magic")
 
 
-@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("backend", HERE_AND_SLOWLY_ELSEWHERE)
 def test_players_that_come_and_go_go_on(backend: str) -> None:
     with stepmill.make(Pair, num_envs=4, backend=backend) as pool:
         pool.reset()
@@ -259,23 +261,32 @@ def test_a_send_without_ids_goes_to_the_envs_of_the_last_batch() -> None:
 
 @pytest.mark.parametrize("on_error", ["raise", "restart"])
 @pytest.mark.parametrize("autoreset", MODES)
-@pytest.mark.parametrize(("backend", "other"), [("inline", "process"), ("process", "inline"), ("process", "process")])
+@pytest.mark.parametrize(
+    ("backend", "other"),
+    [("inline", "inline")]
+    + [
+        pytest.param(*way, marks=pytest.mark.slow)
+        for way in (("inline", "process"), ("process", "inline"), ("process", "process"))
+    ],
+)
 def test_failures_and_final_observations_wait_too(backend: str, other: str, autoreset: str, on_error: str) -> None:
     settings: dict[str, Any] = {"backend": backend, "autoreset": autoreset, "on_error": on_error, "max_restarts": 2}
     with stepmill.make([Failing, *[ProbeTwin] * 2], batch_size=2, length=4, **settings) as pool:
         pool.async_reset()
         received(pool)
-        for _ in range(12):
-            ids = np.arange(3)
+        texts = []
+        for _ in range(6):
             if autoreset == "disabled":
-                pool.async_reset(ids)
+                pool.async_reset()
                 received(pool)
-            pool.send(np.zeros(3, np.float32), ids)
+            pool.send(np.zeros(3, np.float32), np.arange(3))
             with resumed(pool, backend=other) as again:
                 mine, its = received(pool), received(again)
-                # Which of several envs in workers is done first is another question.
                 assert_same(its, mine)
                 assert counts_of(again) == counts_of(pool)
+            texts.append(str(mine))
+        assert any("asked to fail in step" in text for text in texts)
+        assert any("final_obs" in text for text in texts) == (autoreset == "same_step")
 
 
 class Failing(ProbeTwin):
@@ -285,6 +296,7 @@ class Failing(ProbeTwin):
         super().__init__(length, fail_in="step", fail_at=3, fail_count=2, info=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["thread", "process"])
 def test_failures_of_native_envs_wait_too(backend: str) -> None:
     settings: dict[str, Any] = {"fail_in": "step", "fail_at": 2, "fail_count": 100}
@@ -299,6 +311,7 @@ def test_failures_of_native_envs_wait_too(backend: str) -> None:
                 assert_same(its, mine)
 
 
+@pytest.mark.slow
 def test_failures_go_on_counting() -> None:
     """Also on worker processes, which have books of their own about them."""
     settings: dict[str, Any] = {"on_error": "restart", "max_restarts": 3, "fail_in": "step", "fail_count": 100}
