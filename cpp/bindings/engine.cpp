@@ -294,12 +294,8 @@ nb::object Engine::finish(bool is_reset) {
 // Gives the batch away, as the result or with the error. If a signal handler or Ctrl-C raises on the way, it stays where it
 // is. `as_reset`: in the form that `reset` returns; `recv` returns the rows of a reset in the form of steps too.
 nb::object Engine::complete(bool as_reset) {
+  if (!as_reset) show_pending();
   nb::object result = pending_->is_shown ? pending_->result : shown(as_reset);
-  if (!as_reset && !pending_->is_shown) {  // what it was made from goes now: this takes time
-    pending_->result = result;
-    pending_->extras.reset();
-    pending_->is_shown = true;
-  }
   // If we left a signal to Python, it would run the handler after we have returned and, if that raises, drop the result.
   look_for_signals();
   if (recorder_) recorder_->write();
@@ -307,6 +303,14 @@ nb::object Engine::complete(bool as_reset) {
   pending_.reset();
   if (error.is_none()) return result;
   raise_again(error);
+}
+
+// The batch is then in the form that `recv` returns. What it was made from goes now: this takes time.
+void Engine::show_pending() {
+  if (pending_->is_shown) return;
+  pending_->result = shown(false);
+  pending_->extras.reset();
+  pending_->is_shown = true;
 }
 
 // Lets Python add what does not fit in arrays, and the view convert the result.

@@ -115,6 +115,7 @@ class Engine {
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
+  void show_pending();
   nanobind::object shown(bool as_reset);
   bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;

@@ -22,11 +22,14 @@ namespace stepmill {
 
 nb::object EngineCheckpoint::take(nb::handle by) {
   const Engine::Use use(engine_);
-  if (engine_.pending_)
-    raise("InFlightError", "checkpoint: the call that should have returned a batch was interrupted: recv() it first");
   if (engine_.replay_)
     raise("UsageError", "checkpoint: this pool repeats the order of another run (replay_order), and some of its results are "
                         "kept aside: make checkpoints in the run that records");
+  nb::object on_its_way = nb::none();
+  if (engine_.pending_) {
+    engine_.show_pending();
+    on_its_way = nb::make_tuple(engine_.pending_->result, engine_.pending_->error);
+  }
   wait_for_all();
   std::vector<Taken> batches;
   const auto put_all_back = [&] {
@@ -37,12 +40,11 @@ nb::object EngineCheckpoint::take(nb::handle by) {
   try {
     while (pool().in_flight_count() != 0) batches.push_back(take_batch());
     engine_.host_.settle(engine_.all_envs_);
-    const ActionTable& table = pool().table();
     std::vector<std::int32_t> played;
     std::copy_if(engine_.all_envs_.begin(), engine_.all_envs_.end(), std::back_inserter(played),
-                 [&](std::int32_t env) { return table.state(env).phase != SM_FRESH; });
+                 [&](std::int32_t env) { return !pool().is_new(env); });
     const nb::object states = played.empty() ? nb::none() : EngineStates(engine_object_).save_idle(played, by);
-    const EnvRows rows(table);
+    const EnvRows rows(pool().table());
     nb::list parcels;
     for (const Taken& one : batches) parcels.append(nb::make_tuple(one.gather, parcel_of(one)));
     std::vector<std::uint32_t> lives;
@@ -50,7 +52,8 @@ nb::object EngineCheckpoint::take(nb::handle by) {
     const nb::object table_rows = bytes_with(
         rows.bytes(engine_.all_envs_.size()), [&](std::span<std::byte> to) { rows.pack(engine_.all_envs_, 0, to); });
     out = nb::make_tuple(list_of(played), states,
-                         nb::make_tuple(table_rows, parcels, list_of(engine_.last_ids_), nb::cast(lives), counts()));
+                         nb::make_tuple(table_rows, parcels, list_of(engine_.last_ids_), nb::cast(lives), counts()),
+                         on_its_way);
   } catch (...) {
     put_all_back();
     throw;
@@ -123,7 +126,7 @@ EngineCheckpoint::Taken EngineCheckpoint::taken_of(bool gather, nb::handle bytes
   return out;
 }
 
-void EngineCheckpoint::give(nb::handle rest) {
+void EngineCheckpoint::give(nb::handle rest, nb::handle on_its_way) {
   const Engine::Use use(engine_);
   if (engine_.in_flight_count() != 0) raise("InFlightError", "a pool that is resumed has nothing in flight");
   try {
@@ -142,6 +145,12 @@ void EngineCheckpoint::give(nb::handle rest) {
     raise("StateError", std::string("resume: what the checkpoint holds does not fit this pool: ") + error.what());
   }
   engine_.last_ids_ = nb::cast<std::vector<std::int32_t>>(rest[2]);
+  if (!on_its_way.is_none())
+    engine_.pending_.emplace(Engine::Pending{.result = on_its_way[0],
+                                             .error = on_its_way[1],
+                                             .extras = {},
+                                             .is_looked_at = false,
+                                             .is_shown = true});
   set_counts(rest[4]);
 }
 

@@ -24,12 +24,13 @@ class EngineCheckpoint {
         read_note_(std::move(read_note)) {}
 
   // Waits until every env in flight has its result. Returns (ids of the envs that were ever reset, what `EngineStates.save`
-  // returns of them, the rest: for `give`). Nothing has changed, whatever it raises.
+  // returns of them, the rest, a batch on its way to the caller: (result, error), or None). Nothing has changed, whatever it
+  // raises.
   nanobind::object take(nanobind::handle by);
 
-  // Gives the rest to an engine that is like that one, whose envs have got their states. Raises StateError if it does not fit;
-  // then the engine is of no use any more.
-  void give(nanobind::handle rest);
+  // Gives the rest, and such a batch, to an engine that is like that one, whose envs have got their states. Raises StateError
+  // if it does not fit; then the engine is of no use any more.
+  void give(nanobind::handle rest, nanobind::handle on_its_way);
 
  private:
   // A batch that was taken, until it is put back.

@@ -367,7 +367,7 @@ NB_MODULE(_native, m) {
   nb::class_<EngineCheckpoint>(m, "EngineCheckpoint")
       .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "write_note"_a.none(), "read_note"_a.none())
       .def("take", &EngineCheckpoint::take, "by"_a.none())
-      .def("give", &EngineCheckpoint::give, "rest"_a);
+      .def("give", &EngineCheckpoint::give, "rest"_a, "on_its_way"_a.none());
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

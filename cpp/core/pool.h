@@ -117,6 +117,8 @@ class Pool {
 
   // ---- states ----
 
+  // Whether an idle env was never reset since it was built: then what its next reset is given is all there is to save.
+  virtual bool is_new(std::int32_t env) const { return table_.state(env).phase == SM_FRESH; }
   // How often whoever runs an env was replaced: the seed of an env that is built again depends on it.
   std::uint32_t lives(std::int32_t env) const { return former_lives_[static_cast<std::size_t>(env)] + lives_here(env); }
   // An idle env was given another row of the action table. `lives`: also those that it had before this pool was made.

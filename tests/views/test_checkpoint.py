@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import signal
 import threading
 import zlib
 from typing import Any
@@ -29,6 +30,7 @@ from support.subprocesses import run_well
 STEPS = 60
 BACKENDS = {"native": ("thread", "inline", "process"), "python": ("inline", "process")}
 BOX = spaces.Box(-1, 1, (2, 3), np.float32)
+HERE_AND_SLOWLY_ELSEWHERE = ["inline", pytest.param("process", marks=pytest.mark.slow)]
 COUNTS = ("batches", "steps", "episodes", "failures", "restarts")
 
 
@@ -114,6 +116,7 @@ def test_a_resumed_pool_goes_on_as_one_that_was_never_stopped(
             assert again.config == pool.config | {name: again.config[name] for name in ("num_threads", "num_workers")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", ["Ant-v5", "HalfCheetah-v5"])
 def test_simulators_go_on(id: str) -> None:
     pytest.importorskip("mujoco")
@@ -125,7 +128,7 @@ def test_simulators_go_on(id: str) -> None:
             assert_same(Lanes(again, lanes.at).go(STEPS), lanes.go(STEPS))
 
 
-@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("backend", HERE_AND_SLOWLY_ELSEWHERE)
 def test_envs_that_are_pickled_go_on(backend: str) -> None:
     with stepmill.make(ProbeTwin, num_envs=3, backend=backend, length=5) as pool:
         pool.reset()
@@ -140,7 +143,7 @@ def test_envs_that_are_pickled_go_on(backend: str) -> None:
             pool.checkpoint(io.BytesIO(), by="magic")
 
 
-@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("backend", HERE_AND_SLOWLY_ELSEWHERE)
 def test_players_that_come_and_go_go_on(backend: str) -> None:
     with stepmill.make(Pair, num_envs=4, backend=backend) as pool:
         pool.reset()
@@ -258,23 +261,32 @@ def test_a_send_without_ids_goes_to_the_envs_of_the_last_batch() -> None:
 
 @pytest.mark.parametrize("on_error", ["raise", "restart"])
 @pytest.mark.parametrize("autoreset", MODES)
-@pytest.mark.parametrize(("backend", "other"), [("inline", "process"), ("process", "inline"), ("process", "process")])
+@pytest.mark.parametrize(
+    ("backend", "other"),
+    [("inline", "inline")]
+    + [
+        pytest.param(*way, marks=pytest.mark.slow)
+        for way in (("inline", "process"), ("process", "inline"), ("process", "process"))
+    ],
+)
 def test_failures_and_final_observations_wait_too(backend: str, other: str, autoreset: str, on_error: str) -> None:
     settings: dict[str, Any] = {"backend": backend, "autoreset": autoreset, "on_error": on_error, "max_restarts": 2}
     with stepmill.make([Failing, *[ProbeTwin] * 2], batch_size=2, length=4, **settings) as pool:
         pool.async_reset()
         received(pool)
-        for _ in range(12):
-            ids = np.arange(3)
+        texts = []
+        for _ in range(6):
             if autoreset == "disabled":
-                pool.async_reset(ids)
+                pool.async_reset()
                 received(pool)
-            pool.send(np.zeros(3, np.float32), ids)
+            pool.send(np.zeros(3, np.float32), np.arange(3))
             with resumed(pool, backend=other) as again:
                 mine, its = received(pool), received(again)
-                # Which of several envs in workers is done first is another question.
                 assert_same(its, mine)
                 assert counts_of(again) == counts_of(pool)
+            texts.append(str(mine))
+        assert any("asked to fail in step" in text for text in texts)
+        assert any("final_obs" in text for text in texts) == (autoreset == "same_step")
 
 
 class Failing(ProbeTwin):
@@ -284,6 +296,7 @@ class Failing(ProbeTwin):
         super().__init__(length, fail_in="step", fail_at=3, fail_count=2, info=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["thread", "process"])
 def test_failures_of_native_envs_wait_too(backend: str) -> None:
     settings: dict[str, Any] = {"fail_in": "step", "fail_at": 2, "fail_count": 100}
@@ -298,6 +311,7 @@ def test_failures_of_native_envs_wait_too(backend: str) -> None:
                 assert_same(its, mine)
 
 
+@pytest.mark.slow
 def test_failures_go_on_counting() -> None:
     """Also on worker processes, which have books of their own about them."""
     settings: dict[str, Any] = {"on_error": "restart", "max_restarts": 3, "fail_in": "step", "fail_count": 100}
@@ -350,6 +364,107 @@ def test_it_waits_for_envs_that_are_still_at_work(tmp_path: Any) -> None:
         pool.checkpoint(tmp_path / "run")
         assert pool.in_flight == [0, 1, 2, 3, 4]
         assert [len(pool.recv(timeout=0)[1]) for _ in range(3)] == [2, 2, 1]
+
+
+def test_an_env_that_was_built_again_begins_with_its_new_seed() -> None:
+    """Nobody asks it for a state before its first reset, when it may have none."""
+    with stepmill.make(Lazy, num_envs=2, backend="process", num_workers=2, on_error="restart") as pool:
+        pool.reset()
+        kill_worker(pool, 0)
+        assert pool.step(np.zeros(2, np.float32))[4]["abnormal"].tolist() == [True, False]
+        with resumed(pool) as again:
+            assert again.np_random_seed == pool.np_random_seed
+            for _ in range(3):
+                assert_same(again.step(np.zeros(2, np.float32)), pool.step(np.zeros(2, np.float32)))
+
+
+class Lazy(ProbeTwin):
+    """Builds what it plays with in its first reset."""
+
+    world: list[int] | None = None
+
+    def reset(self, **arguments: Any) -> Any:
+        self.world = [1]
+        return super().reset(**arguments)
+
+    def get_state(self) -> Any:
+        assert self.world is not None
+        return vars(self)
+
+    def set_state(self, state: Any) -> None:
+        vars(self).update(state)
+
+
+def test_an_idle_env_whose_worker_is_gone_is_told_of_first() -> None:
+    with stepmill.make(ProbeTwin, num_envs=2, backend="process", num_workers=2, on_error="restart") as pool:
+        pool.reset()
+        pool.send(np.zeros(1, np.float32), [1])
+        kill_worker(pool, 0)
+        with pytest.raises(errors.WorkerDiedError, match="env 0"):
+            pool.checkpoint(io.BytesIO())
+        pool.send(np.zeros(1, np.float32), [0])
+        with resumed(pool) as again:
+            expected = pool.recv()
+            assert expected[4]["abnormal"].tolist() == [False, True]
+            assert_same(again.recv(), expected)
+
+
+# ---- calls that were interrupted -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_that_an_interrupted_call_holds_comes_first(fails: bool, view: str) -> None:
+    """Ctrl-C often comes right before a quick pool returns a batch."""
+    config = {"fail_in": "step", "fail_count": 100} if fails else {}
+    with stepmill.make(ProbeTwin, view, num_envs=3, batch_size=2, backend="inline", info=True, **config) as pool:
+        pool.async_reset()
+        received(pool)
+        pool.send(np.zeros(3, np.float32), [2, 0, 1])
+        interrupt_recv(pool)
+        with resumed(pool, backend="process") as again:
+            assert pool.in_flight == again.in_flight == [0, 1, 2]
+            mine, its = received(pool), received(again)
+            assert_same(its, mine)
+            assert len(mine) == 2
+            assert isinstance(mine[0][0], str) == fails
+
+
+def interrupt_recv(pool: Any) -> None:
+    finish = type(pool._host).finish_rows
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(pool._host), "finish_rows", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.recv()
+    assert type(pool._host).finish_rows is finish
+
+
+def test_a_checkpoint_that_is_interrupted_leaves_everything_in_flight(tmp_path: Any) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with GatedPool(5, batch_size=2) as gated:
+
+        def checkpoint() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)  # it waits at the gate until then
+            gated.pool.checkpoint(tmp_path / "run")
+
+        gated.pool.send(np.zeros(5, np.float32), np.arange(5))
+        gated.open(3)
+        former = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                checkpoint()
+        finally:
+            signal.signal(signal.SIGALRM, former)
+        assert gated.pool.in_flight == [0, 1, 2, 3, 4]
+        gated.open_for_good()
+        assert [len(gated.pool.recv()[1]) for _ in range(3)] == [2, 2, 1]
+        assert not list(tmp_path.iterdir())
 
 
 # ---- the pool that wrote it ----------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_rows_that_do_not_fit_are_refused(content: bytes) -> None:
         ({"env_type": "dm"}, "env_type='dm' was given, and the checkpoint has 'gymnasium'"),
         ({"max_episode_steps": 7}, "max_episode_steps=7 was given, and the checkpoint has None"),
         ({"env_config": [{}] * 3}, "env_config="),
-        ({"sutton_barto_reward": True}, "sutton_barto_reward='True' was given, and the checkpoint has None"),
+        ({"sutton_barto_reward": True}, "sutton_barto_reward=True was given, and the checkpoint has None"),
     ],
 )
 def test_other_arguments_are_refused_with_both_values(given: Any, said: str, content: bytes) -> None:
@@ -207,7 +207,7 @@ def test_any_failure_leaves_the_checkpoint_before(call: str, tmp_path: Path, mon
         assert path.read_bytes() != before
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("call", ["fsync", pytest.param("replace", marks=pytest.mark.slow)])
 def test_a_process_that_is_killed_while_it_writes_leaves_the_checkpoint_before(call: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     code = f"""

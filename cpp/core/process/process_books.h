@@ -72,6 +72,7 @@ class ProcessBooks {
   };
 
   Asked& asked(std::int32_t env) { return asked_[static_cast<std::size_t>(env)]; }
+  const Asked& asked(std::int32_t env) const { return asked_[static_cast<std::size_t>(env)]; }
   Seat& seat(std::int32_t env) { return seats_[static_cast<std::size_t>(env)]; }
   const Seat& seat(std::int32_t env) const { return seats_[static_cast<std::size_t>(env)]; }
   Call& call(std::int32_t env) { return calls_[static_cast<std::size_t>(env)]; }

@@ -191,6 +191,12 @@ Pool::Row ProcessPool::take_row(std::int32_t env) {
 
 // ---- states ------------------------------------------------------------------------------------
 
+// The pool has answered for it, and no worker has had it since.
+bool ProcessPool::is_new(std::int32_t env) const {
+  const Lock lock(books_.mutex);
+  return Pool::is_new(env) || books_.asked(env).incarnation == 0;
+}
+
 std::uint32_t ProcessPool::lives_here(std::int32_t env) const {
   const Lock lock(books_.mutex);
   return books_.lives_here(env);

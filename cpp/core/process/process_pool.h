@@ -94,6 +94,7 @@ class ProcessPool final : public Pool {
   // ---- measurements ----
 
   double step_cost_ns() const override;
+  bool is_new(std::int32_t env) const override;
   void adopt(std::int32_t env, std::optional<std::uint32_t> lives) override;
   // What the outbox of each worker takes.
   std::vector<std::size_t> outbox_bytes() const;

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stepmill import _native
-from stepmill.errors import EnvIdError, InputError, StateError, UnsupportedError
+from stepmill.errors import EnvError, EnvIdError, InputError, StateError, UnsupportedError
 from stepmill.hosts.process.notes import note_of_bytes, write_own_note
+from stepmill.hosts.process.remote_error import describe, rebuild
 from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text, space_text
 
 _MOVABLE = ("memory", "simulator", "methods", "pickle")  # the kinds of states that mean something in another process
@@ -23,12 +24,32 @@ class PoolMemory(NamedTuple):
         states: Of these envs; None if there are none.
         rest: What ``_native.EngineCheckpoint`` has taken: rows that nobody has received, what the next resets are
             given, counts.
+        on_its_way: The batch of a call that was interrupted when it was about to return it; None if there is none.
     """
 
     origins: tuple[StateOrigin, ...]
     env_ids: list[int]
     states: SavedStates | None
     rest: Any
+    on_its_way: _ResultOnItsWay | None
+
+
+class _ResultOnItsWay(NamedTuple):
+    """A result that the next call returns, or the error that it raises with it."""
+
+    result: Any
+    error: EnvError | None
+    causes: list[bytes | None]  # of the errors; pickle leaves them out
+
+    @classmethod
+    def of(cls, result: Any, error: EnvError | None) -> _ResultOnItsWay:
+        causes = [] if error is None else [one.__cause__ for one in error.errors]
+        return cls(result, error, [None if one is None else describe(one) for one in causes])
+
+    def parts(self) -> tuple[Any, EnvError | None]:
+        for one, cause in zip([] if self.error is None else self.error.errors, self.causes, strict=True):
+            one.__cause__ = None if cause is None else rebuild(cause)
+        return self.result, self.error
 
 
 class StateKeeper:
@@ -96,12 +117,13 @@ class StateKeeper:
     def save_all(self, by: str | None) -> PoolMemory:
         """Waits until every action has its result, and saves the whole pool."""
         self._check_kind("checkpoint", by)
-        env_ids, saved, rest = self._checkpoint().take(by)
+        env_ids, saved, rest, on_its_way = self._checkpoint().take(by)
         states = None if saved is None else SavedStates(self._origins_of(env_ids, by), *saved)
         kinds = {one.kind for one in (() if states is None else states.origins)}
         for kind in kinds.difference(_MOVABLE):
             raise UnsupportedError(f"checkpoint: states of the kind {kind!r} cannot leave this process")
-        return PoolMemory(self._origins, env_ids, states, rest)
+        held = None if on_its_way is None else _ResultOnItsWay.of(*on_its_way)
+        return PoolMemory(self._origins, env_ids, states, rest, held)
 
     def restore_all(self, memory: PoolMemory) -> None:
         """Makes a new pool what another one was. If it raises, the pool is of no use any more."""
@@ -110,7 +132,8 @@ class StateKeeper:
         if memory.states is not None:
             function, arguments = self.restoring(memory.states, memory.env_ids)
             function(*arguments)
-        self._checkpoint().give(memory.rest)
+        held = memory.on_its_way
+        self._checkpoint().give(memory.rest, None if held is None else held.parts())
 
     def _checkpoint(self) -> _native.EngineCheckpoint:
         is_here = self._engine.host.backend in ("inline", "thread")

@@ -100,23 +100,18 @@ def arguments_for(packed: Mapping[str, Any], task: Any, given: Mapping[str, Any]
     for name in [name for name in own if name in SETTINGS]:
         _refuse(name, settings[name], _checked(name, own.pop(name), settings))
     env_config = own.pop("env_config", None)
-    if env_config is None:
-        env_config = packed["env_config"].read("env_config", "env_config=...")
-    elif packed["env_config"].content is not None:
+    if env_config is None or packed["env_config"].content is not None:
         known = packed["env_config"].read("env_config", "env_config=...")
-        _refuse("env_config", *(_text({"env_config": one}) for one in (known, env_config)))
+        _refuse("env_config", known, known if env_config is None else env_config)
+        env_config = known
     config = own
     if packed["config"].content is not None:
         config = packed["config"].read("configuration", "all of its keys, such as key=value")
         for name, value in own.items():
-            _refuse(name, *(_text({name: one[name]}) if name in one else None for one in (config, {name: value})))
+            _refuse(name, config.get(name), value)
     if task is None:
         task = packed["task"].read("task", "it: stepmill.resume(path, task=...)")
     return {"task_id": task, "env_type": packed["env_type"], "env_config": env_config, **settings, **config}
-
-
-def _text(config: Mapping[str, Any]) -> str:
-    return configuration_text(config).partition("=")[2]
 
 
 def _checked(name: str, value: Any, settings: Mapping[str, Any]) -> Any:
@@ -126,9 +121,10 @@ def _checked(name: str, value: Any, settings: Mapping[str, Any]) -> Any:
 
 
 def _refuse(name: str, mine: Any, given: Any) -> None:
+    """Raises if something was given that is not what it was."""
     if name == "seed":
         mine, given = list(mine), list(given)
-    if mine != given:
+    if configuration_text({"": mine}) != configuration_text({"": given}):
         raise StateError(
             f"resume: {name}={given!r} was given, and the checkpoint has {mine!r}: only {', '.join(MAY_DIFFER)} may "
             "differ"
@@ -153,7 +149,10 @@ class Checkpoint(NamedTuple):
 
     def write(self, to: Place) -> None:
         """Writes it to a file, complete or not at all, or into one that is open."""
-        body = pickle.dumps(tuple(self), pickle.HIGHEST_PROTOCOL)
+        try:
+            body = pickle.dumps(tuple(self), pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # an object in an observation or info that waits
+            raise StateError(f"checkpoint: what the pool holds cannot be pickled: {summary(error)}") from error
         head = f"stepmill checkpoint {FORMAT} {__version__} {len(body)} {zlib.crc32(body):08x}\n".encode()
         if not isinstance(to, str | os.PathLike):
             to.write(head)

@@ -495,8 +495,8 @@ class PoolView(Uncopyable):
             by: As in ``save``.
 
         Raises:
-            UsageError: Envs of this kind cannot be saved (``UnsupportedError``); ``state_kind`` says why. Or a call was
-                interrupted while it returned a batch (``InFlightError``).
+            UnsupportedError: Envs of this kind cannot be saved; ``state_kind`` says why.
+            EnvError: The worker of an idle env is gone. The env's next action tells of it, and then it can be saved.
             ResourceError: The file cannot be written. The former one is as it was.
 
         Example:
