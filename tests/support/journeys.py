@@ -5,15 +5,18 @@ What it shows is kept as checksums, so that long runs can be compared, and other
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
 
 import stepmill
+from stepmill.values.trees import leaves
 from support.backends import Actor, stack, view_of
 from support.envs.scripted import ChanceEnv
 from support.probes import MODES, reset_obs, seen
@@ -37,6 +40,7 @@ class Journey:
         self._samples = {one.lane: Actor(pool, one.lane)._samples for one in travellers}
         self._resets = pool.config["autoreset"] == "disabled"
         self._every = list(range(len(travellers)))
+        self._batched = functools.cache(functools.partial(batch_space, pool.spec.observation_space))
 
     def go(self, steps: int) -> list[int]:
         """A checksum of all that each of them shows. With autoreset off, resets take the place of steps."""
@@ -45,15 +49,17 @@ class Journey:
             resets = [i for i in self._every if self._resets and self.travellers[i].done]
             going = [i for i in self._every if i not in resets] if resets else self._every
             if resets:
-                diary.add(time, resets, reset_obs(self._view, self.pool.reset(resets)), "obs")
+                shown = self._by_env(len(resets), reset_obs(self._view, self.pool.reset(resets)))
+                diary.add(time, resets, {"obs": shown})
                 for i in resets:
                     self._move(i, False)
             if going:
                 given = [self._samples[self.travellers[i].lane][self.travellers[i].time] for i in going]
                 result = self.pool.step(stack(self.pool.spec.action_space, given), going)
                 alike = seen(self._view, result)
+                shown = self._by_env(len(going), alike.obs)
                 ends = result[2] if self._view == "gymnasium" else alike.done
-                diary.add(time, going, {"obs": alike.obs, "reward": alike.reward, "end": ends, "info": alike.info})
+                diary.add(time, going, {"obs": shown, "reward": alike.reward, "end": ends, "info": alike.info})
                 for i, done in zip(going, alike.done.tolist(), strict=True):
                     self._move(i, done)
         return diary.checksums()
@@ -66,9 +72,18 @@ class Journey:
                 return
         raise AssertionError("their episodes do not end")
 
+    def _by_env(self, count: int, observations: Any) -> Any:
+        """Arrays as they are; of anything else, a list with a value for each env."""
+        if all(map(_is_plain, leaves(observations))):
+            return observations
+        return list(iterate(self._batched(count), observations))
+
     def _move(self, env_id: int, done: bool) -> None:
         before = self.travellers[env_id]
         self.travellers[env_id] = Traveller(before.lane, before.time + 1, done)
+
+
+_ARRAYS = (np.ndarray, np.generic)
 
 
 class _Diary:
@@ -79,6 +94,8 @@ class _Diary:
         self._columns: dict[str, list[tuple[int, list[int], Any, Any]]] = {}
 
     def add(self, time: int, env_ids: list[int], value: Any, name: str = "", mask: Any = None) -> None:
+        if isinstance(value, tuple):
+            value = {str(i): part for i, part in enumerate(value)}
         if not isinstance(value, dict):
             self._columns.setdefault(name, []).append((time, env_ids, value, mask))
             return
@@ -107,12 +124,39 @@ def _is_plain(part: Any) -> bool:
 
 
 def _bytes_of(part: Any, row: int) -> bytes:
-    """A row of an array; of a tuple, of which there is one per part of a Tuple space, or one per env."""
-    if _is_plain(part):
-        return bytes(part[row].tobytes())
-    if isinstance(part, tuple) and all(map(_is_plain, part)):
-        return b"".join(bytes(one[row].tobytes()) for one in part)
-    return repr(part[row]).encode()
+    """A row of an array, or one of several values."""
+    return b"".join(one.tobytes() if isinstance(one, _ARRAYS) else repr(one).encode() for one in leaves(part[row]))
+
+
+# ---- long journeys -------------------------------------------------------------------------------
+
+
+def travel_far(make: Callable[..., Any], steps: int, by: str | None = None, *, mixed: bool = True) -> None:
+    """Envs that are saved at random moments, play something else, and go on in whichever env gets their state.
+
+    What they show is what envs show that play on undisturbed. ``make`` makes pools of two envs; ``mixed``: a state may
+    go to another env than the one that was saved.
+    """
+    rng = np.random.default_rng(3)
+    with make(seed=7) as undisturbed, make(seed=7) as pool, make(seed=99) as other:
+        for one in (undisturbed, pool, other):
+            one.reset()
+        expected, journey = (Journey(one, [Traveller(0), Traveller(1)]) for one in (undisturbed, pool))
+        for moment in range(steps):
+            count = int(rng.integers(1, 60))
+            alone, together = expected.go(count), journey.go(count)
+            assert together == [alone[one.lane] for one in journey.travellers], f"after save {moment}"
+            if journey.travellers[0].time * 2 >= steps:
+                break
+            states, saved = journey.pool.save(by=by), journey.travellers
+            if rng.random() < 0.7:  # something else: other actions
+                Journey(journey.pool, [Traveller(2 + one.lane, one.time, one.done) for one in saved]).go(
+                    int(rng.integers(1, 20))
+                )
+            to = (pool, other)[rng.integers(2)]
+            order = rng.permutation(2).tolist() if mixed else [0, 1]
+            to.restore([states[i] for i in order])
+            journey = Journey(to, [saved[i] for i in order])
 
 
 # ---- the ways to save envs -----------------------------------------------------------------------
