@@ -30,8 +30,6 @@ dumps = functools.partial(pickling.dumps, searched={})
 
 WAYS = ("methods", "pickle")  # how an env is saved: by its methods, or if the user asks for it, the whole object
 
-_searched: dict[str, bool] = {}  # which modules can be imported: looking for them takes longer than all the rest
-
 
 class _Place(Protocol):
     """Where envs are stepped: the native half of a host, or a worker."""
@@ -80,12 +78,12 @@ class PythonStates:
     def _pickled(self, env_id: int, way: str, own: Any) -> bytes:
         elapsed, seen, info, options, presence = self._place.memory(env_id)
         try:
-            return dumps((way, own, (elapsed, seen, info, options, presence)), _searched)
+            return dumps((way, own, (elapsed, seen, info, options, presence)))
         except Exception:
             _check_pickled(env_id, "its env" if way == "pickle" else "what get_state() returned", own)
             _check_pickled(env_id, "its observation", seen)
             _check_pickled(env_id, "the options of its next reset", options)
-        return dumps((way, own, (elapsed, seen, _picklable(env_id, info), options, presence)), _searched)
+        return dumps((way, own, (elapsed, seen, _picklable(env_id, info), options, presence)))
 
     @staticmethod
     def read(env_id: int, state: bytes) -> Any:
