@@ -294,12 +294,8 @@ nb::object Engine::finish(bool is_reset) {
 // Gives the batch away, as the result or with the error. If a signal handler or Ctrl-C raises on the way, it stays where it
 // is. `as_reset`: in the form that `reset` returns; `recv` returns the rows of a reset in the form of steps too.
 nb::object Engine::complete(bool as_reset) {
+  if (!as_reset) show_pending();
   nb::object result = pending_->is_shown ? pending_->result : shown(as_reset);
-  if (!as_reset && !pending_->is_shown) {  // what it was made from goes now: this takes time
-    pending_->result = result;
-    pending_->extras.reset();
-    pending_->is_shown = true;
-  }
   // If we left a signal to Python, it would run the handler after we have returned and, if that raises, drop the result.
   look_for_signals();
   if (recorder_) recorder_->write();
@@ -307,6 +303,14 @@ nb::object Engine::complete(bool as_reset) {
   pending_.reset();
   if (error.is_none()) return result;
   raise_again(error);
+}
+
+// The batch is then in the form that `recv` returns. What it was made from goes now: this takes time.
+void Engine::show_pending() {
+  if (pending_->is_shown) return;
+  pending_->result = shown(false);
+  pending_->extras.reset();
+  pending_->is_shown = true;
 }
 
 // Lets Python add what does not fit in arrays, and the view convert the result.
@@ -386,7 +390,23 @@ void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
 // What Python adds to a batch: its notes and its faults. Most batches have none, and then the object is invalid.
 nb::object Engine::take_notes(const Batch& batch) {
   nb::object notes = host_.take_notes(batch, faults_);
+  if (!kept_notes_.empty()) notes = take_kept_notes(batch, std::move(notes));
   if (!faults_.empty()) add_to(counters_->pool().failures, faults_.size());
+  return notes;
+}
+
+// Rows that were put back come before those that followed.
+nb::object Engine::take_kept_notes(const Batch& batch, nb::object others) {
+  nb::object notes;
+  for (std::int32_t row = 0; row < batch.rows; ++row) {
+    auto kept = kept_notes_.extract(batch.env_id[row]);
+    if (kept.empty()) continue;
+    nb::object note = owned(PySequence_List(kept.mapped().ptr()));
+    note[0] = row;
+    add_to_list(notes, owned(PyList_AsTuple(note.ptr())));
+  }
+  if (!notes.is_valid()) return others;
+  if (others.is_valid()) notes.attr("extend")(others);
   return notes;
 }
 
@@ -438,6 +458,7 @@ void Engine::close() {
   pending_.reset();
   recorder_.reset();
   replay_.reset();
+  kept_notes_.clear();
   host_object_.attr("close")();
 }
 
@@ -456,11 +477,13 @@ int Engine::traverse(visitproc visit, void* arg) const {
     Py_VISIT(pending_->error.ptr());
     Py_VISIT(pending_->extras.ptr());
   }
+  for (const auto& [env, note] : kept_notes_) Py_VISIT(note.ptr());
   return replay_ ? replay_->traverse(visit, arg) : 0;
 }
 
 void Engine::clear_references() {
   pending_.reset();
+  kept_notes_.clear();
   watching_.reset();
   replay_.reset();
   show_step_ = show_reset_ = nb::none();

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <optional>
+#include <unordered_map>
 
 #include "bindings/input/action_input.h"
 #include "bindings/output/batch_output.h"
@@ -91,6 +92,7 @@ class Engine {
   class Use;
   friend class ParcelServer;  // serves another engine with it
   friend class EngineStates;  // saves and restores its envs
+  friend class EngineCheckpoint;  // takes all of it, and gives it to another one
   friend class Tap;            // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
@@ -113,10 +115,12 @@ class Engine {
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
+  void show_pending();
   nanobind::object shown(bool as_reset);
   bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::object take_notes(const Batch& batch);
+  nanobind::object take_kept_notes(const Batch& batch, nanobind::object others);
   nanobind::object collect_extras(const nanobind::object& notes) const;
   void drain();
   sm_reset_request read_options(nanobind::handle options) const;
@@ -151,6 +155,8 @@ class Engine {
   std::unique_ptr<OrderRecorder> recorder_;
   std::unique_ptr<OrderReplay> replay_;
   bool was_sent_ = false;  // an action or a reset
+  // By env, the notes of rows that were taken from the pool and put back: see `EngineCheckpoint`.
+  std::unordered_map<std::int32_t, nanobind::object> kept_notes_;
   bool closed_ = false;
   bool is_plain_ = false;  // inside `plainly`
   // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or

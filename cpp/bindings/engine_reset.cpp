@@ -133,6 +133,7 @@ nb::object Engine::reset(nb::handle env_id, nb::handle seeds, nb::handle options
 void Engine::drain() {
   pending_.reset();
   if (replay_) replay_->drop();
+  kept_notes_.clear();
   while (pool().in_flight_count() != 0) {
     wait_until(std::nullopt);
     Batch batch = pool().take_batch(faults_);
