@@ -39,6 +39,11 @@ nb::object EngineStates::save(nb::handle env_id, nb::handle by) {
     if (table.state(env).phase == SM_FRESH)
       raise("NeedsResetError", "env " + std::to_string(env) +
                                    " was never reset, so that there is nothing to save: its seed is its state. reset() it first");
+  return save_idle(envs, by);
+}
+
+nb::object EngineStates::save_idle(std::span<const std::int32_t> envs, nb::handle by) {
+  const ActionTable& table = engine_.pool().table();
   std::vector<std::byte> saved;
   std::vector<std::size_t> ends;
   engine_.host_.save(envs, by, saved, ends);
@@ -91,7 +96,7 @@ void EngineStates::queue_restore(nb::handle buffer, nb::handle bounds, nb::handl
                                    static_cast<std::size_t>(last - first) - sizeof(SavedRow)));
   }
   engine_.pool().make_room(static_cast<std::int32_t>(envs.size()), gather);
-  engine_.host_.load(envs, states);
+  const nb::object late = engine_.host_.load(envs, states);
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
     SavedRow row;
@@ -99,7 +104,9 @@ void EngineStates::queue_restore(nb::handle buffer, nb::handle bounds, nb::handl
     row.state.command = SM_RECALL;
     engine_.pool().table().state(envs[i]) = row.state;
     engine_.pool().table().reset_request(envs[i]) = row.reset;
+    engine_.pool().adopt(envs[i], std::nullopt);
   }
+  if (!late.is_none()) raise_again(late);
   engine_.start(envs, gather, gather);
 }
 

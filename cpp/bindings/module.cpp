@@ -19,6 +19,7 @@
 #include "bindings/python/exit.h"
 #include "bindings/engine.h"
 #include "bindings/engine_parcels.h"
+#include "bindings/engine_checkpoint.h"
 #include "bindings/engine_states.h"
 #include "bindings/engine_tap.h"
 #include "bindings/hosts/inline_host.h"
@@ -283,6 +284,9 @@ NB_MODULE(_native, m) {
            "preparation"_a = nb::none())
       .def("show_as", &Engine::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
       .def("lock_pages", &Engine::lock_pages, "gpu"_a)
+      .def("check_unused", &Engine::check_unused, "what"_a)
+      .def("record_order", &Engine::record_order, "file"_a, "offset"_a, "wide"_a, "name"_a)
+      .def("replay_order", &Engine::replay_order, "file"_a, "offset"_a, "wide"_a, "name"_a)
       .def("close", &Engine::close)
       .def("__reduce_ex__", &refuse_copy)
       .def("check_usable", &Engine::check_usable)
@@ -359,6 +363,11 @@ NB_MODULE(_native, m) {
       .def("save", &EngineStates::save, "env_id"_a.none(), "by"_a = nb::none())
       .def("restore", &EngineStates::restore, "buffer"_a, "bounds"_a, "env_id"_a.none())
       .def("send_restore", &EngineStates::send_restore, "buffer"_a, "bounds"_a, "env_id"_a.none());
+
+  nb::class_<EngineCheckpoint>(m, "EngineCheckpoint")
+      .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "write_note"_a.none(), "read_note"_a.none())
+      .def("take", &EngineCheckpoint::take, "by"_a.none())
+      .def("give", &EngineCheckpoint::give, "rest"_a, "on_its_way"_a.none());
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

@@ -59,7 +59,7 @@ class NativeHost final : public Host {
     }
   }
 
-  void load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override {
+  nanobind::object load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override {
     const std::size_t bytes = local_pool().envs().state_bytes();
     std::vector<std::byte> before;  // to go back to if one of them does not take its state
     std::vector<std::size_t> ends;
@@ -73,6 +73,7 @@ class NativeHost final : public Host {
     };
     try {
       for (; i < envs.size(); ++i) load_one(envs[i], states[i]);
+      return nanobind::none();
     } catch (const std::invalid_argument& error) {
       go_back();
       raise("StateError", "restore: the env did not take its state: " + std::string(error.what()));

@@ -136,6 +136,13 @@ class EnvsElsewhere(ClosedWhenDropped):
                 self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
         return ask()
 
+    def _remember_changes(self, env_ids: Sequence[int], changes: Sequence[ModelChange | None]) -> None:
+        """All that was changed in the models of envs that were given states."""
+        for env_id, change in zip(env_ids, changes, strict=False):  # none for envs without a simulator
+            self._model_changes.pop(env_id, None)
+            if change is not None:
+                self._model_changes[env_id] = change
+
     def _model_questions(
         self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]
     ) -> Callable[[], list[Any]]:

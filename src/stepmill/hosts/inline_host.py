@@ -139,13 +139,36 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         return common_kind(self._states.kind(env_id) for env_id in range(self._num_envs))
 
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
-        return [self._states.save(env_id, by) for env_id in env_ids]
+        own = self._states
+        return [own.save(env_id, by) for env_id in env_ids]
 
-    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
-        contents = [self._states.read(*one) for one in zip(env_ids, states, strict=True)]
-        for env_id, content in zip(env_ids, contents, strict=True):
-            former.append(self._states.former(env_id, content))
-            self._states.give(env_id, content)
+    def load_envs(
+        self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]
+    ) -> BaseException | None:
+        own = self._states
+        contents = [own.read(*one) for one in zip(env_ids, states, strict=True)]
+        pairs = list(zip(env_ids, contents, strict=True))
+        if all(own.is_sure(*one) for one in pairs):
+            return self._load_surely(pairs)
+        for env_id, content in pairs:
+            former.append(own.former(env_id, content))
+            own.give(env_id, content)
+        return None
+
+    def _load_surely(self, pairs: Sequence[tuple[int, Any]]) -> BaseException | None:
+        """Gives envs states that they take in any case: again, if a signal handler raises meanwhile."""
+        own = self._states
+
+        def give(_: int | None) -> None:
+            for env_id, content in pairs:
+                own.give(env_id, content)
+
+        try:
+            give(None)
+        except BaseException as error:
+            uninterrupted(give)
+            return error
+        return None
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
         def work(_: int | None) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from stepmill.errors import StateError, StepmillError, UnsupportedError, summary
 from stepmill.hosts.process.pickling import dumps
 from stepmill.registry.description import player_rows
-from stepmill.registry.env_state import check_layers, get_state, layer_name, set_state, why_no_state
+from stepmill.registry.env_state import check_layers, get_state, is_whole, layer_name, set_state, why_no_state
 from stepmill.registry.factories import close_quietly
 from stepmill.system.warn_once import warn_once
 from stepmill.values.trees import leaves
@@ -93,6 +93,10 @@ class PythonStates:
         if way not in WAYS:
             raise StateError(f"restore: expected a state saved by {' or '.join(WAYS)} for env {env_id}, got {way!r}")
         return way, own, memory
+
+    def is_sure(self, env_id: int, content: Any) -> bool:
+        """Whether an env takes what ``read`` has returned in any case."""
+        return content[0] == "methods" and is_whole(self._env_of(env_id))
 
     def former(self, env_id: int, content: Any) -> Any:
         """What an env is before it is given a state, for ``give_back``."""

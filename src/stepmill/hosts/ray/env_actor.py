@@ -26,7 +26,7 @@ from stepmill.hosts.host import open_engine
 from stepmill.hosts.observing import stats_of
 from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.process import outgoing
-from stepmill.hosts.process.notes import write_note
+from stepmill.hosts.process.notes import write_own_note
 from stepmill.hosts.process.payload import SourcePayload
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.python_states import WAYS
@@ -178,7 +178,7 @@ class EnvActor:
         # Whoever waits for all envs has no use for some of them.
         self._patience = None if settings.waits_for_all else _NEXT_S
         is_inline = self._host.backend == "inline" and not self._host.is_native
-        in_python = (functools.partial(_read_mail, self._host), _write_note) if is_inline else (None, None)
+        in_python = (functools.partial(_read_mail, self._host), write_own_note) if is_inline else (None, None)
         self._parcels = _native.ParcelServer(self._engine, *in_python)
         self._states = ActorStates(self._host)
         if model_changes:
@@ -362,11 +362,3 @@ def _read_mail(host: Any, env_id: int, mail: bytes) -> Any:
     if preparation is not None:
         host.prepare(preparation, [env_id])
     return options if objects is None else objects
-
-
-def _write_note(
-    _: int, env_id: int, info: Any, final_info: Any, objects: Any, final_objects: Any, error: Any, phase: str
-) -> bytes:
-    """The note of an env of this process, in the form that worker processes write."""
-    first, last = (None if part is None else outgoing.pickled(part) for part in (objects, final_objects))
-    return write_note(env_id, info, final_info, first, last, error, phase)

@@ -232,7 +232,7 @@ class _NativeAnswers:
     def load(self, env_id: int, state: bytes) -> None:
         self._worker.keep(env_id, self._worker.save(env_id))
         try:
-            self._worker.load(env_id, state)  # if it refuses, the env is as it was
+            self._worker.load(env_id, state)  # if it refuses, `put_back` follows
         except ValueError as error:
             raise StateError(f"restore: env {env_id} did not take its state: {error}") from None
 
