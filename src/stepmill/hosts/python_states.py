@@ -8,6 +8,7 @@ observation that is also a part of the env stays one. It is written and read onl
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import pickle
 from collections.abc import Callable, Iterable
@@ -17,16 +18,17 @@ import cloudpickle
 import numpy as np
 
 from stepmill.errors import StateError, StepmillError, UnsupportedError, summary
-from stepmill.hosts.process.pickling import dumps
+from stepmill.hosts.process import pickling
 from stepmill.registry.description import player_rows
 from stepmill.registry.env_state import check_layers, get_state, is_whole, layer_name, set_state, why_no_state
 from stepmill.registry.factories import close_quietly
 from stepmill.system.warn_once import warn_once
 from stepmill.values.trees import leaves
 
-WAYS = ("methods", "pickle")  # how an env is saved: by its methods, or if the user asks for it, the whole object
+# Remembers which modules can be imported: finding that out takes longer than to pickle a state.
+dumps = functools.partial(pickling.dumps, searched={})
 
-_searched: dict[str, bool] = {}  # which modules can be imported: looking for them takes longer than all the rest
+WAYS = ("methods", "pickle")  # how an env is saved: by its methods, or if the user asks for it, the whole object
 
 
 class _Place(Protocol):
@@ -76,12 +78,12 @@ class PythonStates:
     def _pickled(self, env_id: int, way: str, own: Any) -> bytes:
         elapsed, seen, info, options, presence = self._place.memory(env_id)
         try:
-            return dumps((way, own, (elapsed, seen, info, options, presence)), _searched)
+            return dumps((way, own, (elapsed, seen, info, options, presence)))
         except Exception:
             _check_pickled(env_id, "its env" if way == "pickle" else "what get_state() returned", own)
             _check_pickled(env_id, "its observation", seen)
             _check_pickled(env_id, "the options of its next reset", options)
-        return dumps((way, own, (elapsed, seen, _picklable(env_id, info), options, presence)), _searched)
+        return dumps((way, own, (elapsed, seen, _picklable(env_id, info), options, presence)))
 
     @staticmethod
     def read(env_id: int, state: bytes) -> Any:

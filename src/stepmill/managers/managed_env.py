@@ -10,7 +10,7 @@ import numpy as np
 
 from stepmill.envs.base_env import SEED_BITS
 from stepmill.errors import StateError, summary
-from stepmill.hosts.process.pickling import dumps
+from stepmill.hosts.python_states import dumps
 from stepmill.managers.env_side import EnvInstructions
 from stepmill.managers.states import SavedEnv, Standing
 
