@@ -106,8 +106,8 @@ void EngineStates::queue_restore(nb::handle buffer, nb::handle bounds, nb::handl
     engine_.pool().table().reset_request(envs[i]) = row.reset;
     engine_.pool().adopt(envs[i], std::nullopt);
   }
-  if (!late.is_none()) raise_again(late);
   engine_.start(envs, gather, gather);
+  if (!late.is_none()) raise_again(late);  // not before: what they show is in flight, as after Ctrl-C in a wait
 }
 
 }  // namespace stepmill
