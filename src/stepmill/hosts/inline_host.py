@@ -139,9 +139,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         own = self._states
         return [own.save(env_id, by) for env_id in env_ids]
 
-    def load_envs(
-        self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]
-    ) -> BaseException | None:
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> BaseException | None:
         own = self._states
         contents = [own.read(*one) for one in zip(env_ids, states, strict=True)]
         pairs = list(zip(env_ids, contents, strict=True))

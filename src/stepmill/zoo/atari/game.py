@@ -165,6 +165,10 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
 
     # ---- saved states ------------------------------------------------------------------------
 
+    def last_observation(self) -> np.ndarray:
+        """What the last step or reset has returned. It is in the state."""
+        return self._console.last_observation()
+
     def get_state(self) -> tuple[Any, ...]:
         """Everything that decides how the game goes on, and its pictures."""
         if not self._console.is_loaded:
@@ -234,7 +238,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
                 self._begin_game(seed)
         self._frames.fill()
         self.is_over = False
-        return self._observation(), self._info(0.0, False) | seeds
+        return self.last_observation(), self._info(0.0, False) | seeds
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         act, game_over = self._act, self._game_over
@@ -251,9 +255,9 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
         self._push(self._takes_maximum)
         self.episode_return += reward
         self.is_over = terminated or truncated
-        return self._observation(), reward, terminated, truncated, self._info(reward, terminated)
+        return self.last_observation(), reward, terminated, truncated, self._info(reward, terminated)
 
-    def _observation(self) -> np.ndarray:
+    def last_observation(self) -> np.ndarray:
         return self._stack if self._reuses_memory else self._stack.copy()
 
     def _info(self, reward: float, is_over: bool) -> dict[str, Any]:
