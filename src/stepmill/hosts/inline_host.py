@@ -31,6 +31,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
     backend = "inline"
     is_native = False
     state_ways = WAYS
+    keeps_former = False  # whether envs elsewhere may not take their states, so that those here are put back
 
     def __init__(
         self,
@@ -105,8 +106,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         for env_id in env_ids:
             try:
                 if preparation.renew:
-                    close_quietly(self._envs[env_id])
-                    self._put_env(env_id, self._builder.build(env_id))
+                    self._renew(env_id)
                 if preparation.tell is not None:
                     preparation.tell(self._envs[env_id])
             except KeyboardInterrupt:
@@ -115,6 +115,10 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
                 self.fail_next(env_id, error.__cause__ or error)
             except BaseException as error:
                 self.fail_next(env_id, error)
+
+    def _renew(self, env_id: int) -> None:
+        close_quietly(self._envs[env_id])
+        self._put_env(env_id, self._builder.build(env_id))
 
     def _put_env(self, env_id: int, env: Any) -> None:
         self._envs[env_id] = env
@@ -125,7 +129,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     @property
     def _states(self) -> PythonStates:
-        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._proven)
+        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven)
 
     def _put_saved(self, env_id: int, env: Any) -> None:
         self._builder.adopt(env_id, env)
@@ -143,7 +147,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         own = self._states
         contents = [own.read(*one) for one in zip(env_ids, states, strict=True)]
         pairs = list(zip(env_ids, contents, strict=True))
-        if all(own.is_sure(*one) for one in pairs):
+        if not self.keeps_former and all(own.is_sure(*one) for one in pairs):
             return self._load_surely(pairs)
         for env_id, content in pairs:
             former.append(own.former(env_id, content))

@@ -190,7 +190,7 @@ class _Service:
     def _states(self) -> _PythonAnswers | _NativeAnswers:
         if self._builder is None:
             return _NativeAnswers(self.worker)
-        return _PythonAnswers(self.worker, PythonStates(self.worker, self._env, self._put_saved, set()))
+        return _PythonAnswers(self.worker, PythonStates(self.worker, self._env, self._put_saved, self._renew, set()))
 
 
 def _read(fd: int) -> Any:
