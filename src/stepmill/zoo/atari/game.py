@@ -148,15 +148,15 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
     # The generator is the console's, which draws the number of no-ops.
 
     @property
-    def _np_random(self) -> np.random.Generator | None:  # type: ignore[override]  # an attribute in Gymnasium
+    def _np_random(self) -> np.random.Generator | None:
         return self._console._np_random
 
     @_np_random.setter
-    def _np_random(self, value: np.random.Generator) -> None:
+    def _np_random(self, value: np.random.Generator | None) -> None:
         self._console._np_random = value
 
     @property
-    def _np_random_seed(self) -> int | None:  # type: ignore[override]  # an attribute in Gymnasium
+    def _np_random_seed(self) -> int | None:
         return self._console._np_random_seed
 
     @_np_random_seed.setter
