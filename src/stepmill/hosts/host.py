@@ -162,9 +162,7 @@ class PythonHost(Host, Protocol):
         """The state of each env: by the way that the user asked for, or by the usual one."""
         ...
 
-    def load_envs(
-        self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]
-    ) -> BaseException | None:
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> BaseException | None:
         """Gives each env a state. May add to ``former`` what they were, in the order of the envs.
 
         Returns what a signal handler raised, if all of them have their states nevertheless.

@@ -31,6 +31,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
     backend = "inline"
     is_native = False
     state_ways = WAYS
+    keeps_former = False  # whether envs elsewhere may not take their states, so that those here are put back
 
     def __init__(
         self,
@@ -142,13 +143,11 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         own = self._states
         return [own.save(env_id, by) for env_id in env_ids]
 
-    def load_envs(
-        self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]
-    ) -> BaseException | None:
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> BaseException | None:
         own = self._states
         contents = [own.read(*one) for one in zip(env_ids, states, strict=True)]
         pairs = list(zip(env_ids, contents, strict=True))
-        if all(own.is_sure(*one) for one in pairs):
+        if not self.keeps_former and all(own.is_sure(*one) for one in pairs):
             return self._load_surely(pairs)
         for env_id, content in pairs:
             former.append(own.former(env_id, content))

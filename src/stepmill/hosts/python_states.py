@@ -77,6 +77,8 @@ class PythonStates:
 
     def _pickled(self, env_id: int, way: str, own: Any) -> bytes:
         elapsed, seen, info, options, presence = self._place.memory(env_id)
+        if way == "methods" and is_whole(self._env_of(env_id)):
+            seen = None
         try:
             return dumps((way, own, (elapsed, seen, info, options, presence)))
         except Exception:
@@ -119,13 +121,15 @@ class PythonStates:
 
     def give(self, env_id: int, content: Any) -> None:
         """Gives an env what ``read`` has returned. If it raises, the env may be anything."""
-        way, own, memory = content
+        way, own, (elapsed, seen, *rest) = content
         if way == "pickle":
             self._put_env(env_id, own)
         else:
             with _Told("restore", env_id):
                 set_state(self._env_of(env_id), own)
-        self._place.set_memory(env_id, memory)
+        if seen is None and is_whole(env := self._env_of(env_id)):
+            seen = (env.last_observation(),)
+        self._place.set_memory(env_id, (elapsed, seen, *rest))
 
     def give_back(self, env_id: int, former: Any) -> None:
         """Makes an env what it was."""
