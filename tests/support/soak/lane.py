@@ -164,7 +164,7 @@ class Lane(threading.Thread):
             self._reset_all(ledger)
         elif roll < 0.03:
             self._check_held()
-        elif roll < 0.25 and (shape.is_async or not ledger.in_flight):
+        elif roll < 0.06 and (shape.is_async or not ledger.in_flight):
             self._save_and_restore(ledger)
         if shape.autoreset == "disabled":
             self._reset_ended(shape, ledger)
