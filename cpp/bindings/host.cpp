@@ -62,13 +62,13 @@ static void call_uninterrupted(const nb::object& method, const nb::list& ids, co
   if (error) std::rethrow_exception(std::move(error));
 }
 
-void Host::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
+nb::object Host::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
   nb::list given;
   for (const auto& one : states) given.append(to_bytes(one));
   const nb::list ids = list_of(envs), former;
   const nb::object put_back = nb::find(*this).attr("put_back");
   try {
-    nb::find(*this).attr("load_envs")(ids, given, former);
+    return nb::find(*this).attr("load_envs")(ids, given, former);
   } catch (nb::python_error&) {  // also one of a signal handler, at any instant: here alone all of them go back
     call_uninterrupted(put_back, ids, former);
     throw;

@@ -144,6 +144,23 @@ class SavedStates(Sequence[SavedState]):
         """The buffer, and the first and the last byte of each state in it."""
         return self._buffer, self._bounds
 
+    def with_notes(self, notes: Sequence[bytes]) -> SavedStates:
+        """The same states, each with a note of whoever keeps the env behind it."""
+        pieces = [bytes(one) + note + len(note).to_bytes(8, "little") for one, note in zip(self, notes, strict=True)]
+        return SavedStates(self._origins, b"".join(pieces), _bounds_of([len(one) for one in pieces]))
+
+    def split_notes(self) -> tuple[SavedStates, list[bytes]]:
+        """What ``with_notes`` has put together."""
+        bounds, notes = self._bounds.copy(), []
+        for i, (first, last) in enumerate(self._bounds.tolist()):
+            size = int.from_bytes(self._buffer[last - 8 : last], "little")
+            end = last - 8 - size
+            if end < first:
+                raise StateError("a saved state that ends too soon")
+            notes.append(self._buffer[end : last - 8])
+            bounds[i, 1] = end
+        return SavedStates(self._origins, self._buffer, bounds), notes
+
     @property
     def nbytes(self) -> int:
         """How many bytes they have together."""
