@@ -170,7 +170,7 @@ class PythonHost(Host, Protocol):
         ...
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
-        """Called if ``load_envs`` has raised: makes all of them what they were."""
+        """Called if ``load_envs`` has raised, in a thread where no signal handler can: makes all what they were."""
         ...
 
 

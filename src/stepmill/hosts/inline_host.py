@@ -170,11 +170,8 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         return None
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
-        def work(_: int | None) -> None:
-            given = zip(env_ids, former, strict=False)  # the others were not given anything
-            raise_first([functools.partial(self._states.give_back, *one) for one in given])
-
-        uninterrupted(work)
+        given = zip(env_ids, former, strict=False)  # the others were not given anything
+        raise_first([functools.partial(self._states.give_back, *one) for one in given])
 
     # ---- the envs themselves -----------------------------------------------------------------
 
