@@ -63,7 +63,7 @@ nb::object EngineCheckpoint::take(nb::handle by) {
 void EngineCheckpoint::wait_for_all() {
   if (pool().in_flight_count() == 0) return;
   Pool::LookAhead ahead(pool());
-  do engine_.wait(std::nullopt);
+  do engine_.wait_until(std::nullopt);
   while (ahead.go_on());
 }
 
@@ -71,7 +71,7 @@ EngineCheckpoint::Taken EngineCheckpoint::take_batch() {
   const bool gather = pool().gathering();
   const AnswerRows form(pool().spec(), pool().options().table, pool().table());
   Taken out{.gather = gather, .rows = std::vector<std::byte>(form.bytes(pool().expected())), .notes = {}, .faults = {}};
-  engine_.wait(std::nullopt);  // a look: it is ready
+  engine_.wait_until(std::nullopt);  // a look: it is ready
   const Batch batch = pool().take_batch(out.faults);
   out.notes = engine_.host_.take_notes(batch, out.faults);
   if (!engine_.kept_notes_.empty()) out.notes = engine_.take_kept_notes(batch, std::move(out.notes));
@@ -168,7 +168,8 @@ void EngineCheckpoint::set_counts(nb::handle counts) {
   const auto age = static_cast<std::uint64_t>(nb::cast<double>(counts[0]) * ticks_per_second());
   const std::uint64_t now = read_ticks();
   set(record.made, age < now ? now - age : 1);
-  Word* const words[] = {&record.calls, &record.batches, &record.steps, &record.episodes, &record.failures, &record.restarts};
+  Word* const words[] = {&record.calls,    &record.batches,  &record.steps,
+                         &record.episodes, &record.failures, &record.restarts};
   for (std::size_t i = 0; i < std::size(words); ++i) set(*words[i], nb::cast<std::uint64_t>(counts[i + 1]));
   set(record.in_flight, static_cast<std::uint64_t>(pool().in_flight_count()));
 }

@@ -86,17 +86,22 @@ CASES = [
     *((MAKERS[view], call) for view in ("gymnasium", "gym", "dm") for call in CALLS),
     (MAKERS["gymnasium"], "rollout"),
     (MAKERS["gymnasium"], "play"),
+    (MAKERS["gymnasium"], "checkpoint"),
+    (stepmill, "resume"),
     *((None, call) for call in ("step", "reset")),
 ]
 
 
 @pytest.mark.parametrize(("maker", "call"), CASES)
-def test_the_examples_run(maker: Any, call: str) -> None:
+def test_the_examples_run(maker: Any, call: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"np": np, "stepmill": stepmill}
     if maker is None:
         owner: Any = BaseEnvManager
         names["manager"] = manager = BaseEnvManager([lambda: gymnasium.make("CartPole-v1")] * 3)
         manager.launch()
+    elif maker is stepmill:
+        owner = stepmill
     else:
         with maker("CartPole-v1") as pool:
             owner = pool
@@ -104,7 +109,7 @@ def test_the_examples_run(maker: Any, call: str) -> None:
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     assert runner.run(found, clear_globs=False).attempted > 2
     assert runner.failures == 0
-    for made in (found.globs.get("pool"), found.globs.get("manager")):
+    for made in map(found.globs.get, ("pool", "again", "manager")):
         if made is not None:
             made.close()
 
