@@ -171,7 +171,8 @@ void EngineCheckpoint::set_counts(nb::handle counts) {
   const auto age = static_cast<std::uint64_t>(nb::cast<double>(counts[0]) * ticks_per_second());
   const std::uint64_t now = read_ticks();
   set(record.made, age < now ? now - age : 1);
-  Word* const words[] = {&record.calls, &record.batches, &record.steps, &record.episodes, &record.failures, &record.restarts};
+  Word* const words[] = {&record.calls,    &record.batches,  &record.steps,
+                         &record.episodes, &record.failures, &record.restarts};
   for (std::size_t i = 0; i < std::size(words); ++i) set(*words[i], nb::cast<std::uint64_t>(counts[i + 1]));
   set(record.in_flight, static_cast<std::uint64_t>(pool().in_flight_count()));
 }

@@ -235,7 +235,11 @@ class Pool {
 class Pool::LookAhead {
  public:
   explicit LookAhead(Pool& pool)
-      : pool_(pool), head_(pool.head_), assigned_(pool.assigned_), ring_in_flight_(pool.ring_in_flight_), sealed_rows_(pool.sealed_rows_) {}
+      : pool_(pool),
+        head_(pool.head_),
+        assigned_(pool.assigned_),
+        ring_in_flight_(pool.ring_in_flight_),
+        sealed_rows_(pool.sealed_rows_) {}
   ~LookAhead() {
     pool_.head_ = head_;
     pool_.assigned_ = assigned_;

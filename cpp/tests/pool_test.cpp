@@ -154,6 +154,63 @@ TEST(a_gather_comes_first_and_in_its_order) {
   }
 }
 
+// Waits for all rows, takes them, and puts them back.
+void take_and_put_back(Driver& d) {
+  {
+    Pool::LookAhead ahead(d.pool);
+    do d.wait();
+    while (ahead.go_on());
+  }
+  struct Taken {
+    Batch batch;
+    bool gather;
+  };
+  std::vector<Taken> taken;
+  while (d.pool.in_flight_count() != 0) {
+    CHECK(d.pool.ready());
+    const bool gather = d.pool.gathering();
+    taken.push_back({d.recv(), gather});
+  }
+  for (const auto& [batch, gather] : taken) {
+    d.pool.put_back(d.ids(batch), gather, batch.store->layout(),
+                    reinterpret_cast<const std::byte*>(batch.buffer->header));
+    d.drop(batch);
+  }
+}
+
+TEST(rows_that_are_put_back_keep_their_places) {
+  for (const std::int64_t work : {1, 3000})
+    for (const std::int32_t threads : {0, 2}) {
+      Driver d(async_of(10, 4, threads, work));
+      d.send({0, 1, 2, 3, 4}, test::kGoOn);
+      d.send_reset({7, 5, 6}, true);
+      for (int round = 0; round < 3; ++round) take_and_put_back(d);
+      CHECK(d.pool.in_flight_count() == 8);
+      d.send({9, 8}, test::kGoOn);
+      const Batch gathered = d.recv(), full = d.recv(), rest = d.recv();
+      CHECK(d.ids(gathered) == Ids{7, 5, 6});
+      CHECK(full.rows == 4);
+      CHECK(rest.rows == 3);  // the one that was put back, and the two that were sent later
+      Ids ids = d.ids(full);
+      for (const std::int32_t id : d.ids(rest)) ids.push_back(id);
+      CHECK(ids[4] < 5);
+      std::sort(ids.begin(), ids.end());
+      CHECK(ids == Ids{0, 1, 2, 3, 4, 8, 9});
+      CHECK(test::resets_of(full, 0) == 1.0);
+      for (const Batch& batch : {gathered, full, rest}) d.drop(batch);
+    }
+}
+
+TEST(rows_that_are_put_back_come_before_later_ones_in_a_sync_batch) {
+  Driver d(sync_of(5));
+  d.send({3, 1}, test::kGoOn);
+  take_and_put_back(d);
+  d.send({4, 0}, test::kGoOn);
+  const Batch batch = d.recv();
+  CHECK(d.ids(batch) == Ids{3, 1, 4, 0});
+  d.drop(batch);
+}
+
 TEST(what_was_handed_out_stays_as_it_was) {
   Driver d(sync_of(6));
   std::vector<Batch> held;

@@ -85,6 +85,31 @@ def once():
     )
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_thousands_of_checkpoints_leave_nothing(kind: str) -> None:
+    """Also of a pool that could not be resumed."""
+    assert_nothing_left(
+        f"""
+import io
+writer = make_probe({kind!r}, num_envs=8, batch_size=3, backend="inline", info=True)
+writer.async_reset()
+def once():
+    for _ in range(10):
+        ids = writer.recv()[4]["env_id"]
+        writer.send(np.zeros(len(ids), np.float32), ids)
+        writer.checkpoint(file := io.BytesIO())
+    file.seek(0)
+    with stepmill.resume(file) as pool:
+        assert pool.in_flight == writer.in_flight
+    file.seek(0)
+    try:
+        stepmill.resume(file, "CartPole-v1")
+    except stepmill.errors.StepmillError:
+        pass
+"""
+    )
+
+
 def test_threads_were_running_in_the_tests_above() -> None:
     before = threads()
     with make_probe("native", num_envs=64, num_threads=2, work=200_000) as pool:

@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import errors, wrappers
+from stepmill.views.gymnasium import GymnasiumPool
 from support.backends import Actor
 from support.envs import ProbeTwin
 from support.envs.contract import Pair
@@ -189,20 +190,17 @@ def test_rollouts_go_on_with_their_numbers_and_observations() -> None:
             again.rollout(draw, 1)
 
 
-def test_what_the_next_reset_is_given_goes_on() -> None:
-    with stepmill.make(FailingReset, num_envs=2, backend="inline") as pool:
-        pool.reset()
+@pytest.mark.parametrize("fail_at", [1, 2])
+def test_what_the_next_reset_is_given_goes_on(fail_at: int) -> None:
+    with stepmill.make(ProbeTwin, num_envs=2, backend="inline", fail_in="reset", fail_at=fail_at) as pool:
+        for _ in range(fail_at - 1):
+            pool.reset()
         with pytest.raises(errors.EnvError, match="asked to fail in reset"):
             pool.reset(options={"kept": 1}, seed=[5, 6])
         with resumed(pool) as again:
             assert again.np_random_seed == pool.np_random_seed
             for _ in range(3):
                 assert_same(again.step(np.zeros(2, np.float32)), pool.step(np.zeros(2, np.float32)))
-
-
-class FailingReset(ProbeTwin):
-    def __init__(self) -> None:
-        super().__init__(fail_in="reset", fail_at=2)
 
 
 # ---- results that nobody has received ------------------------------------------------------------
@@ -409,6 +407,61 @@ def test_an_idle_env_whose_worker_is_gone_is_told_of_first() -> None:
             assert_same(again.recv(), expected)
 
 
+# ---- any calls -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("batch_size", [2, 5])
+@pytest.mark.parametrize("autoreset", MODES)
+@pytest.mark.parametrize("task", ["Probe-v0", "Wavering"])
+def test_nobody_notices_that_a_pool_was_resumed(task: str, autoreset: str, batch_size: int, seed: int) -> None:
+    """Two pools are given the same calls, drawn at random, and one of them is another one every now and then."""
+    rng = np.random.default_rng((seed, batch_size))
+    settings: dict[str, Any] = {"num_envs": 5, "batch_size": batch_size, "backend": "inline", "autoreset": autoreset}
+    config: dict[str, Any] = {"length": 6, "info": True}
+    kind = Wavering if task == "Wavering" else task
+    pool, twin = (stepmill.make(kind, seed=3, **settings, **config) for _ in range(2))
+    for _ in range(100):
+        some = rng.permutation(5)[: rng.integers(1, 6)]
+        idle = [int(one) for one in some if one not in twin.in_flight]
+        actions = rng.normal(size=len(idle)).clip(-1, 1).astype(np.float32)
+        call = rng.choice(["resume", "send", "send", "recv", "recv", "reset", "async_reset", "reset all"], p=WEIGHTS)
+        arguments: dict[str, tuple[Any, ...]] = {
+            "send": (actions, idle),
+            "recv": (),
+            "reset": (idle,),
+            "async_reset": (idle,),
+            "reset all": (),
+        }
+        if call == "resume":
+            former, pool = pool, resumed(pool)
+            former.close()
+        elif call == "recv" or call == "reset all" or idle:
+            name = call.partition(" ")[0]
+            assert_same(outcome(pool, name, arguments[call]), outcome(twin, name, arguments[call]))
+        assert pool.in_flight == twin.in_flight
+        assert counts_of(pool) == counts_of(twin)
+    pool.close()
+    twin.close()
+
+
+WEIGHTS = [0.15, 0.25, 0.1, 0.2, 0.2, 0.04, 0.05, 0.01]
+
+
+class Wavering(ProbeTwin):
+    """Fails now and then, and tells many things."""
+
+    def __init__(self, length: int, info: bool) -> None:
+        super().__init__(length, fail_in="step", fail_at=5, fail_count=2, info=info)
+
+
+def outcome(pool: Any, name: str, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return ending(lambda: getattr(pool, name)(*arguments))
+    except errors.StepmillError as error:
+        return type(error).__name__, str(error)
+
+
 # ---- calls that were interrupted -----------------------------------------------------------------
 
 
@@ -502,6 +555,17 @@ class Secretive(ProbeTwin):
     def reset(self, **arguments: Any) -> Any:
         observation, _ = super().reset(**arguments)
         return observation, {"secret": threading.Lock(), "open": 1}
+
+
+def test_a_view_of_your_own_is_resumed_as_the_pool_below() -> None:
+    class Own(GymnasiumPool):
+        pass
+
+    with Own.over(stepmill.make("CartPole-v1", num_envs=2)) as pool:
+        pool.reset()
+        with resumed(pool) as again:
+            assert type(again) is GymnasiumPool
+            assert_same(again.step(np.ones(2, int)), pool.step(np.ones(2, int)))
 
 
 def test_a_closed_pool_writes_nothing(tmp_path: Any) -> None:

@@ -21,6 +21,7 @@ RemotePool::RemotePool(EnvSpec spec, const PoolOptions& options, std::vector<std
             options.batch_size),
       place_(static_cast<std::size_t>(num_envs()), Place::kIdle),
       lost_(static_cast<std::size_t>(num_envs())),
+      is_new_(static_cast<std::size_t>(num_envs())),
       seeds_(std::move(seeds)),
       waiting_(first_.size()),
       away_count_(first_.size()),
@@ -67,6 +68,11 @@ void RemotePool::pack(int group, std::size_t count, std::span<std::byte> to) {
 // An env that is lost gets a seed that follows from its last one.
 void RemotePool::keep_seed(std::int32_t env) {
   if (table_.reset_request(env).has_seed) seeds_[static_cast<std::size_t>(env)] = table_.reset_request(env).seed;
+}
+
+bool RemotePool::is_new(std::int32_t env) const {
+  const auto e = static_cast<std::size_t>(env);
+  return Pool::is_new(env) || (is_new_[e] && !lost_[e]);
 }
 
 void RemotePool::adopt(std::int32_t env, std::optional<std::uint32_t> lives) {
@@ -119,6 +125,7 @@ std::vector<std::int32_t> RemotePool::take_states(int group, std::span<const std
     env += first;
     table_.state(env).command = SM_STEP;
     place_[static_cast<std::size_t>(env)] = Place::kIdle;
+    is_new_[static_cast<std::size_t>(env)] = 0;
   }
   return envs;
 }
@@ -211,6 +218,7 @@ Fault RemotePool::mark_failed(std::int32_t env, Fault reason) {
 
 // An env that is built again gets a new seed, unless a seed waits for its next reset.
 void RemotePool::reseed(std::int32_t env) {
+  is_new_[static_cast<std::size_t>(env)] = 1;
   sm_reset_request& request = table_.reset_request(env);
   if (request.has_seed) return;
   request.seed = next_seed(seeds_[static_cast<std::size_t>(env)], lives(env));

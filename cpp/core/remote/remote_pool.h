@@ -66,6 +66,7 @@ class RemotePool final : public Pool {
   // next action had told so.
   std::vector<Fault> take_losses(std::span<const std::int32_t> envs);
 
+  bool is_new(std::int32_t env) const override;
   void adopt(std::int32_t env, std::optional<std::uint32_t> lives) override;
 
   // The caller carries the parcels; nothing happens by itself.
@@ -97,6 +98,7 @@ class RemotePool final : public Pool {
   // By env.
   std::vector<Place> place_;
   std::vector<std::uint8_t> lost_;  // it was idle in an episode, or lent, when its group was lost
+  std::vector<std::uint8_t> is_new_;  // it is built again elsewhere, and nobody has told of it since
   std::vector<std::uint64_t> seeds_;  // the last one that it was given
   bool has_more_waiting_ = false;
   // By group.

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from stepmill import _native
 from stepmill.errors import EnvError, EnvIdError, InputError, StateError, UnsupportedError
 from stepmill.hosts.process.notes import note_of_bytes, write_own_note
@@ -92,7 +94,10 @@ class StateKeeper:
     def save(self, env_ids: Any, by: str | None = None) -> SavedStates:
         """The states of some envs; None: of all. ``by``: the way to save them, if it is not the usual one."""
         self._check_kind("save", by)
-        buffer, bounds = _native.EngineStates(self._engine).save(env_ids, by)
+        return self._states_of(_native.EngineStates(self._engine).save(env_ids, by), env_ids, by)
+
+    def _states_of(self, saved: tuple[bytes, np.ndarray], env_ids: Any, by: str | None) -> SavedStates:
+        buffer, bounds = saved
         return SavedStates(self._origins_of(env_ids, by), buffer, bounds)
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -118,7 +123,7 @@ class StateKeeper:
         """Waits until every action has its result, and saves the whole pool."""
         self._check_kind("checkpoint", by)
         env_ids, saved, rest, on_its_way = self._checkpoint().take(by)
-        states = None if saved is None else SavedStates(self._origins_of(env_ids, by), *saved)
+        states = None if saved is None else self._states_of(saved, env_ids, by)
         kinds = {one.kind for one in (() if states is None else states.origins)}
         for kind in kinds.difference(_MOVABLE):
             raise UnsupportedError(f"checkpoint: states of the kind {kind!r} cannot leave this process")

@@ -208,8 +208,9 @@ def _replace(path: str, head: bytes, body: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(side)
         raise
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)  # the new name
-    finally:
-        os.close(folder)
+    with contextlib.suppress(OSError):  # the new name; not every file system can do that
+        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
