@@ -87,22 +87,15 @@ CASES = [
     *((MAKERS[view], call) for view in ("gymnasium", "gym", "dm") for call in CALLS),
     (MAKERS["gymnasium"], "rollout"),
     (MAKERS["gymnasium"], "play"),
-<<<<<<< HEAD
     (MAKERS["gymnasium"], "record_order"),
-=======
     (MAKERS["gymnasium"], "checkpoint"),
     (stepmill, "resume"),
->>>>>>> checkpoint
     *((None, call) for call in ("step", "reset")),
 ]
 
 
 @pytest.mark.parametrize(("maker", "call"), CASES)
-<<<<<<< HEAD
 def test_the_examples_run(maker: Any, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-=======
-def test_the_examples_run(maker: Any, call: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
->>>>>>> checkpoint
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"np": np, "stepmill": stepmill}
     if maker is None:
