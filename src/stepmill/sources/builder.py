@@ -50,12 +50,13 @@ class EnvBuilder:
     def _check_slot(self, env_id: int, env: Any) -> None:
         if len(self._source.envs) == 1:  # there is no other slot to share it with
             return
-        for old in self._layers.pop(env_id, ()):
-            del self._owners[id(old)]
+        for old in self._layers.get(env_id, ()):  # in this order, and again where a signal handler raised before
+            self._owners.pop(id(old), None)
+        self._layers.pop(env_id, None)
         layers = _layers(env)
         for layer in layers:
             owner = self._owners.get(id(layer))
-            if owner is not None or id(layer) in self._common:
+            if owner not in (None, env_id) or id(layer) in self._common:
                 whose = "other envs would share" if owner is None else f"is already in env {owner}"
                 raise ConfigError(
                     f"env {env_id} ({self._source.id}): expected an env of its own, got {_shown(env, layer)} that "
