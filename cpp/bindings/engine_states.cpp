@@ -41,7 +41,7 @@ nb::object EngineStates::save(nb::handle env_id, nb::handle by) {
                                    " was never reset, so that there is nothing to save: its seed is its state. reset() it first");
   std::vector<std::byte> saved;
   std::vector<std::size_t> ends;
-  engine_.host_.save(envs, by, saved, ends);
+  const nb::object kept = engine_.host_.save(envs, by, saved, ends);
   npy_intp shape[] = {static_cast<npy_intp>(envs.size()), 2};
   nb::object bounds = owned(PyArray_SimpleNew(2, shape, NPY_INT64));
   auto* bound = data_of<std::int64_t>(bounds);
@@ -58,10 +58,10 @@ nb::object EngineStates::save(nb::handle env_id, nb::handle by) {
       *bound++ = static_cast<std::int64_t>(at);
     }
   });
-  return nb::make_tuple(buffer, bounds);
+  return nb::make_tuple(buffer, bounds, or_none(kept));
 }
 
-nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handle env_id) {
+nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handle env_id, nb::handle) {
   const Engine::Use use(engine_);
   const auto envs = read_idle(env_id);
   engine_.check_gathering();

@@ -43,9 +43,15 @@ class StateKeeper:
         self._check_kind("save")
         if by is not None and by not in self._ways:
             ways = " or ".join(map(repr, self._ways))
-            raise UnsupportedError(f"save: by: expected {ways}, the ways to save these envs, got {by!r}")
-        buffer, bounds = _native.EngineStates(self._engine).save(env_ids, by)
-        return SavedStates(self._origins_of(env_ids, by), buffer, bounds)
+            hint = "; it needs backend='process' and num_workers=num_envs" if by == "fork" else ""
+            raise UnsupportedError(f"save: by: expected {ways}, the ways to save these envs, got {by!r}{hint}")
+        buffer, bounds, kept = _native.EngineStates(self._engine).save(env_ids, by)
+        origins = self._origins_of(env_ids, by)
+        keepers: tuple[object, ...] = ()
+        if kept is not None:  # some of them are elsewhere
+            keepers = tuple(getattr(one, "keeper", None) for one in kept)
+            origins = _of_kinds(origins, [getattr(one, "kind", None) for one in kept])
+        return SavedStates(origins, buffer, bounds, keepers)
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments: nothing is to happen between it and the caller."""
@@ -56,7 +62,7 @@ class StateKeeper:
         states = _read_states(given, count)
         self._check_origins(states.origins, env_ids, count)
         buffer, bounds = states.parts
-        return _native.EngineStates(self._engine).restore, (buffer, bounds, env_ids)
+        return _native.EngineStates(self._engine).restore, (buffer, bounds, env_ids, states)
 
     def _check_kind(self, what: str) -> None:
         if self._why_not is not None:
@@ -82,6 +88,13 @@ class StateKeeper:
                 target = replace(target, kind=mine.kind)
             if mine != target:
                 mine.refuse(target, i if env_ids is None else int(env_ids[i]))
+
+
+def _of_kinds(origins: tuple[StateOrigin, ...], kinds: list[str | None]) -> tuple[StateOrigin, ...]:
+    """The origins of states that were saved in these ways; None: in the way that the origin says."""
+    each = origins * len(kinds) if len(origins) == 1 else origins
+    known = tuple(replace(one, kind=kind or one.kind) for one, kind in zip(each, kinds, strict=True))
+    return known[:1] if len(set(known)) == 1 else known
 
 
 def _count_of(env_ids: Any) -> int:

@@ -16,6 +16,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from stepmill.envs.base_env import BaseEnv
 from stepmill.errors import ConfigError
 from stepmill.registry.factories import close_quietly
 from stepmill.sources.models.python_env import PythonModels
@@ -63,6 +64,16 @@ class EnvBuilder:
                 )
         self._layers[env_id] = layers
         self._owners |= {id(layer): env_id for layer in layers}
+
+    def move(self, env_id: int, to: int) -> None:
+        """Gives the env of this process another number: the process takes the place of another one."""
+        layers = self._layers.pop(env_id, [])
+        self._layers[to] = layers
+        self._owners |= {id(layer): to for layer in layers}
+        for layer in layers:
+            if isinstance(layer, BaseEnv):
+                layer.env_id = to
+        self.models.move(env_id, to)
 
     def forget(self) -> None:
         """Drops all references to the envs."""

@@ -98,6 +98,7 @@ class Guardian:
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._spared: set[int] = set()
+        self._holds = False
         self._exits: list[tuple[Callable[[int], None], int]] = []
         self._patience: float | None = None
         self._on_silence: Callable[[], Task | None] | None = None
@@ -133,6 +134,19 @@ class Guardian:
         """Accepts the present children: they are helpers of this process and end with it."""
         self._spared |= children() - set(self._children)
 
+    def hold(self) -> None:
+        """Leaves strays alone until ``adopt``: some of those that come now are meant for us."""
+        self._holds = True
+
+    def adopt(self, newcomers: dict[int, Callable[[int], None]]) -> None:
+        """Watches processes that became our children since ``hold``, by pid, as ``keep`` does, and kills the others."""
+        self._holds = False
+        try:
+            for pid, on_exit in newcomers.items():
+                self.keep(pid, on_exit)
+        finally:
+            self._kill_strays()
+
     def run(self) -> Task:
         """Serves until a callback returns a task."""
         while True:
@@ -144,7 +158,8 @@ class Guardian:
                 if task is not None:
                     return task
             if self._exits:
-                self._kill_strays()
+                if not self._holds:
+                    self._kill_strays()
                 self._tell_exits()
 
     def end(self) -> None:

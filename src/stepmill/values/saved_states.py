@@ -60,6 +60,23 @@ def _text(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # where an object is means nothing elsewhere
 
 
+class StateTicket(bytes):
+    """A state that is elsewhere, and these bytes only say where.
+
+    Attributes:
+        kind: How it was saved.
+        keeper: The state is there as long as this object.
+    """
+
+    def __new__(cls, content: bytes, kind: str, keeper: object) -> StateTicket:
+        ticket = super().__new__(cls, content)
+        ticket.kind, ticket.keeper = kind, keeper
+        return ticket
+
+    kind: str
+    keeper: object
+
+
 class SavedState:
     """The state of one env, as ``pool.save`` has found it; ``pool.restore`` gives it to envs.
 
@@ -68,12 +85,13 @@ class SavedState:
 
     Attributes:
         origin: What it is of.
+        keeper: What keeps it, if it is elsewhere: see ``StateTicket``.
     """
 
-    __slots__ = ("_buffer", "_first", "_last", "origin")
+    __slots__ = ("_buffer", "_first", "_last", "keeper", "origin")
 
-    def __init__(self, origin: StateOrigin, buffer: bytes, first: int, last: int) -> None:
-        self.origin = origin
+    def __init__(self, origin: StateOrigin, buffer: bytes, first: int, last: int, keeper: object = None) -> None:
+        self.origin, self.keeper = origin, keeper
         self._buffer, self._first, self._last = buffer, first, last
 
     @property
@@ -85,7 +103,7 @@ class SavedState:
         """The same state several times."""
         bounds = np.empty((count, 2), np.int64)
         bounds[:] = self._first, self._last
-        return SavedStates((self.origin,), self._buffer, bounds)
+        return SavedStates((self.origin,), self._buffer, bounds, (self.keeper,) * count)
 
     def __bytes__(self) -> bytes:
         return self._buffer[self._first : self._last]
@@ -104,18 +122,21 @@ class SavedStates(Sequence[SavedState]):
     It cannot be changed, and can be pickled: see ``SavedState``.
     """
 
-    __slots__ = ("_bounds", "_buffer", "_origins")
+    __slots__ = ("_bounds", "_buffer", "_keepers", "_origins")
 
-    def __init__(self, origins: tuple[StateOrigin, ...], buffer: bytes, bounds: np.ndarray) -> None:
-        # One origin, if it is that of all.
-        self._origins, self._buffer, self._bounds = origins, buffer, bounds
+    def __init__(
+        self, origins: tuple[StateOrigin, ...], buffer: bytes, bounds: np.ndarray, keepers: tuple[object, ...] = ()
+    ) -> None:
+        # One origin, if it is that of all; no keepers, if none has one.
+        self._origins, self._buffer, self._bounds, self._keepers = origins, buffer, bounds, keepers
 
     @classmethod
     def of(cls, states: Sequence[SavedState]) -> SavedStates:
         """Some states together, in a new buffer."""
         bounds = _bounds_of([state.nbytes for state in states])
         origins = tuple(state.origin for state in states)
-        return cls(origins[:1] if len(set(origins)) == 1 else origins, b"".join(map(bytes, states)), bounds)
+        keepers = tuple(state.keeper for state in states)
+        return cls(origins[:1] if len(set(origins)) == 1 else origins, b"".join(map(bytes, states)), bounds, keepers)
 
     @property
     def origins(self) -> tuple[StateOrigin, ...]:
@@ -140,11 +161,13 @@ class SavedStates(Sequence[SavedState]):
     @overload
     def __getitem__(self, index: slice) -> SavedStates: ...
     def __getitem__(self, index: int | slice) -> SavedState | SavedStates:
-        origins = self._origins
+        origins, keepers = self._origins, self._keepers
         if isinstance(index, slice):
-            return SavedStates(origins if len(origins) == 1 else origins[index], self._buffer, self._bounds[index])
+            origins = origins if len(origins) == 1 else origins[index]
+            return SavedStates(origins, self._buffer, self._bounds[index], keepers[index])
         first, last = self._bounds[index].tolist()
-        return SavedState(origins[0] if len(origins) == 1 else origins[index], self._buffer, first, last)
+        origin = origins[0] if len(origins) == 1 else origins[index]
+        return SavedState(origin, self._buffer, first, last, keepers[index] if keepers else None)
 
     def __iter__(self) -> Iterator[SavedState]:
         return (self[index] for index in range(len(self)))
