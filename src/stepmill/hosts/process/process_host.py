@@ -213,8 +213,10 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         if forked:
             workers = [self._workers[self._worker_of[env_id]] for env_id in forked]
             changes = [self._model_changes.get(env_id) for env_id in forked]
-            ask = functools.partial(self._ask, "call", "state", forked, "fork")
-            saved.update(zip(forked, self.clones.save(workers, changes, ask), strict=True))
+            tickets = self.clones.save(
+                workers, changes, lambda call: self._ask("call", "state", forked, "fork", (call,))
+            )
+            saved.update(zip(forked, tickets, strict=True))
         return [saved[env_id] for env_id in env_ids]
 
     def _saved_by_fork(self, env_ids: Sequence[int], by: str | None) -> list[int]:
@@ -278,7 +280,8 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
 
     def start_successors(self) -> None:
         """Lets those serve that have taken the places of other workers."""
-        uninterrupted(lambda _: self._start_successors())
+        if self._successors:
+            uninterrupted(lambda _: self._start_successors())
 
     def _start_successors(self) -> None:
         for one in self._successors:
@@ -305,7 +308,8 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
                 )
 
     def put_back(self, env_ids: Sequence[int], _: Sequence[Any]) -> None:
-        uninterrupted(lambda _: self._drop_successors())
+        if self._successors:
+            uninterrupted(lambda _: self._drop_successors())
         questions = [pickle.dumps(("state", "put_back", (), {}))] * len(env_ids)
         answers = uninterrupted(lambda _: self._answers("call", env_ids, questions))
         # The error that led here says which worker died; its envs are built again.

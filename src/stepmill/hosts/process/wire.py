@@ -41,6 +41,7 @@ _GARBLED = (
 # What the pool is told about a death: worker id, incarnation, and the exit code or minus the signal. It is written at
 # once, so it never arrives in part. A worker id of -1 means the template itself, with its pid as the incarnation.
 OBITUARY = struct.Struct("<iii")
+UNANSWERED = 0  # the serial number of a request to which nobody waits for an answer
 CLONE = -1  # instead of an incarnation: nobody waits for the obituary of a clone
 
 

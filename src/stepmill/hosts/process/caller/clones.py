@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import struct
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from stepmill.hosts.process.caller.launcher import Launcher
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.wire import CLONE, Wire, WireClosed, WireTimeout
 from stepmill.system.memory import free_bytes, memory_of
+from stepmill.system.uninterrupted import LastingThread, uninterrupted
 from stepmill.values.saved_states import StateTicket
 
 _FORK_S = 30.0  # a fork takes milliseconds, longer for very large processes, or if the machine has no memory left
@@ -36,18 +38,19 @@ class Clone:
         about: What else the host wants to know when it is woken.
     """
 
+    wire: Wire
     pid = 0
     _memory = 0  # when it was last looked at; 0: it was not
 
     def __init__(self, python: str | None, about: Any) -> None:
         self.python, self.about = python, about
         self._owner = os.getpid()
-        self.wire, self._other = Wire.pair()
 
-    def send_to(self, worker: WorkerHandle) -> None:
-        """Sends the worker that will be cloned the other end of the wire."""
-        with contextlib.closing(self._other), contextlib.suppress(WireClosed, WireTimeout):  # it is dead: others notice
-            worker.wire.send(("clone",), [self._other.fileno()], _FORK_S)
+    def connect(self, worker: WorkerHandle, call: int) -> None:
+        """Makes the wire, and sends one end to the worker that will be cloned in the call with that number."""
+        self.wire, other = Wire.pair()
+        with contextlib.closing(other), contextlib.suppress(WireClosed, WireTimeout):  # it is dead: others notice
+            worker.wire.send(("clone", call), [other.fileno()], _FORK_S)
 
     @property
     def is_alive(self) -> bool:
@@ -74,12 +77,11 @@ class Clone:
         if os.getpid() == self._owner:  # a forked child has a copy of the descriptor
             self.wire.hang_up()
         self.wire.close()
-        self._other.close()
 
     def __del__(self) -> None:
         try:  # noqa: SIM105  (when the interpreter ends, contextlib may be gone)
             self.end()
-        except Exception:  # it has no wire, because no descriptor was left
+        except Exception:  # it has no wire
             pass
 
 
@@ -114,6 +116,8 @@ class Clones:
         self._pool = os.urandom(16)
         self._numbers = itertools.count(1)
         self._looks = 0
+        self._free, self._free_until = 0, 0.0
+        self._thread = LastingThread()
         self._alive: weakref.WeakValueDictionary[int, Clone] = weakref.WeakValueDictionary()
 
     def alive(self) -> list[Clone]:
@@ -128,20 +132,39 @@ class Clones:
     # ---- saving ------------------------------------------------------------------------------
 
     def save(
-        self, workers: Sequence[WorkerHandle], abouts: Sequence[Any], ask: Callable[[], object]
+        self, workers: Sequence[WorkerHandle], abouts: Sequence[Any], ask: Callable[[int], object]
     ) -> list[StateTicket]:
-        """Clones workers. ``ask`` asks them to fork, and raises what they answer."""
+        """Clones workers. ``ask`` asks them to fork, with the number of this call, and raises what they answer.
+
+        It is asked where signal handlers can interrupt it, for a worker may be stopped; all else is done elsewhere.
+        """
         self._check_room(len(workers))
-        clones = []
-        with self._launcher.cloning([worker.worker_id for worker in workers]) as newcomers:
-            for worker, about in zip(workers, abouts, strict=True):
-                clone = Clone(self._launcher.shares[worker.worker_id].python, about)
-                clones.append(clone)
-                clone.send_to(worker)
-            ask()
-            for worker, clone in zip(workers, clones, strict=True):
-                clone.pid = _first_message(clone, worker.envs[0])
-                newcomers.append((clone.pid, worker.worker_id, CLONE))
+        worker_ids = [worker.worker_id for worker in workers]
+        shares = self._launcher.shares
+        clones = [Clone(shares[one].python, about) for one, about in zip(worker_ids, abouts, strict=True)]
+        call = next(self._numbers)
+        try:
+            uninterrupted(lambda _: self._prepare(workers, clones, call), self._thread)
+            ask(call)
+            return uninterrupted(lambda _: self._finish(workers, clones), self._thread)
+        except BaseException:
+            uninterrupted(lambda _: self._launcher.adopt(worker_ids, ()), self._thread)
+            raise
+
+    def _prepare(self, workers: Sequence[WorkerHandle], clones: Sequence[Clone], call: int) -> None:
+        self._launcher.hold(worker.worker_id for worker in workers)
+        for worker, clone in zip(workers, clones, strict=True):
+            clone.connect(worker, call)
+
+    def _finish(self, workers: Sequence[WorkerHandle], clones: Sequence[Clone]) -> list[StateTicket]:
+        newcomers = []
+        for worker, clone in zip(workers, clones, strict=True):
+            try:
+                (_, clone.pid), _ = clone.wire.recv(_FORK_S)
+            except (WireClosed, WireTimeout) as error:
+                raise StateError(f"save: the clone of env {worker.envs[0]} does not answer: {error}") from None
+            newcomers.append((clone.pid, worker.worker_id, CLONE))
+        self._launcher.adopt([worker.worker_id for worker in workers], newcomers)
         return [self._ticket(clone) for clone in clones]
 
     def _ticket(self, clone: Clone) -> StateTicket:
@@ -169,7 +192,11 @@ class Clones:
             )
 
     def _most_memory(self, used: int) -> int:
-        return self.memory if self.memory is not None else (free_bytes() + used) // 4
+        if self.memory is not None:
+            return self.memory
+        if time.monotonic() > self._free_until:  # to find out takes a while, and another save may follow
+            self._free, self._free_until = free_bytes(), time.monotonic() + 1.0
+        return (self._free + used) // 4
 
     def _shown_memory(self) -> str:
         if self.memory is None:
@@ -197,15 +224,18 @@ class Clones:
     def wake(self, wakings: Sequence[Waking], cancel_fd: int | None) -> list[WorkerHandle]:
         """Makes a worker of each clone. They are ready, and wait to be told ``("serve",)``."""
         deadline = Deadline(_FORK_S, cancel_fd)
+        worker_ids = [one.worker_id for one in wakings]
         made = []
         with contextlib.ExitStack() as undo:
-            with self._launcher.cloning([one.worker_id for one in wakings]) as newcomers:
-                ends = [_send(one, undo, deadline) for one in wakings]
-                for one, (wire, dump_fd) in zip(wakings, ends, strict=True):
-                    pid, pidfd = _wait_until_ready(one, wire, deadline)
-                    undo.callback(os.close, pidfd)
-                    newcomers.append((pid, one.worker_id, one.incarnation))
-                    made.append((one.worker_id, one.incarnation, wire, pid, pidfd, dump_fd))
+            undo.callback(self._launcher.adopt, worker_ids, ())
+            self._launcher.hold(worker_ids)
+            ends = [_send(one, undo, deadline) for one in wakings]
+            for one, (wire, dump_fd) in zip(wakings, ends, strict=True):
+                pid, pidfd = _wait_until_ready(one, wire, deadline)
+                undo.callback(os.close, pidfd)
+                made.append((one.worker_id, one.incarnation, wire, pid, pidfd, dump_fd))
+            newcomers = [(pid, worker_id, incarnation) for worker_id, incarnation, _, pid, _, _ in made]
+            self._launcher.adopt(worker_ids, newcomers, sure=True)
             undo.pop_all()
         return [self._launcher.handle_of(*one) for one in made]
 
@@ -213,16 +243,6 @@ class Clones:
 def is_ticket(state: bytes) -> bool:
     """Whether a state is by fork, so that these bytes only say where it is."""
     return len(state) == _TICKET.size and state.startswith(_MARK)
-
-
-def _first_message(clone: Clone, env_id: int) -> int:
-    try:
-        (_, pid), _ = Deadline(_FORK_S).receive(clone.wire)
-        return int(pid)
-    except (WireClosed, TimeoutError) as error:
-        raise StateError(
-            f"save: env {env_id}: the clone of its process has ended, or does not answer: {error}"
-        ) from None
 
 
 def _send(waking: Waking, undo: contextlib.ExitStack, deadline: Deadline) -> tuple[Wire, int]:

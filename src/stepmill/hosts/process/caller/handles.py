@@ -22,7 +22,7 @@ from stepmill.hosts.process.caller.child_process import (
 from stepmill.hosts.process.caller.servers import lease_server, return_server
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.stack import read_stack
-from stepmill.hosts.process.wire import Wire, close_all
+from stepmill.hosts.process.wire import UNANSWERED, Wire, close_all
 
 
 class TemplateHandle:
@@ -98,10 +98,16 @@ class TemplateHandle:
 
     def hold(self, deadline: Deadline) -> None:
         """From now on, processes that its workers and clones fork for it are not strays."""
-        ask(self._wire, "hold", (), (), deadline, self._resume)
+        self._wire.send(("hold",), timeout=deadline.left)
 
-    def adopt(self, newcomers: Sequence[tuple[int, int, int]], deadline: Deadline) -> None:
-        """Ends ``hold``: it watches these, (pid, worker id, incarnation or ``CLONE``), and kills all others."""
+    def adopt(self, newcomers: Sequence[tuple[int, int, int]], deadline: Deadline, sure: bool) -> None:
+        """Ends ``hold``: it watches these, (pid, worker id, incarnation or ``CLONE``), and kills all others.
+
+        ``sure`` waits until it does.
+        """
+        if not sure:
+            self._wire.send(("adopt", UNANSWERED, newcomers), timeout=deadline.left)
+            return
         kind, answer, _ = ask(self._wire, "adopt", (newcomers,), (), deadline, self._resume)
         if kind == "refused":
             raise rebuild(answer)

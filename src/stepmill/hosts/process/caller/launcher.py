@@ -122,22 +122,36 @@ class Launcher:
                     worker.close()
             raise
 
-    @contextlib.contextmanager
-    def cloning(self, worker_ids: Iterable[int]) -> Iterator[list[tuple[int, int, int]]]:
-        """Workers and clones may fork processes for their templates meanwhile; those in the list, in the end, stay.
+    def hold(self, worker_ids: Iterable[int]) -> None:
+        """From now on, workers and clones may fork processes for their templates: see ``adopt``."""
+        for part in self._parts_of(worker_ids):
+            with self._template_needed():
+                if part.template is not None:
+                    part.template.hold(Deadline(_FORK_S))
 
-        Each is (pid, worker id, incarnation or ``CLONE``). If anything is raised, none stays.
+    def adopt(
+        self, worker_ids: Iterable[int], newcomers: Sequence[tuple[int, int, int]], *, sure: bool = False
+    ) -> None:
+        """Ends ``hold``. Of what was forked meanwhile, the templates keep these, and kill the others.
+
+        Each is (pid, worker id, incarnation or ``CLONE``). ``sure`` waits until they have them; if one has no
+        descriptor left for that, it ends them, and this raises.
         """
-        parts = [self._parts[python] for python in {self.shares[one].python for one in worker_ids}]
-        newcomers: list[tuple[int, int, int]] = []
+        for part in self._parts_of(worker_ids):
+            its = [one for one in newcomers if self.shares[one[1]].python == part.python]
+            with self._template_needed() if its else contextlib.suppress(WireClosed, TimeoutError):
+                if part.template is not None:
+                    part.template.adopt(its, Deadline(_FORK_S), sure)
+
+    def _parts_of(self, worker_ids: Iterable[int]) -> list[InterpreterPart]:
+        return [self._parts[python] for python in {self.shares[one].python for one in worker_ids}]
+
+    @contextlib.contextmanager
+    def _template_needed(self) -> Iterator[None]:
         try:
-            uninterrupted(lambda _: self._hold(parts))
-            yield newcomers
-        except BaseException:
-            newcomers.clear()
-            raise
-        finally:
-            uninterrupted(lambda _: self._adopt(parts, newcomers))
+            yield
+        except (WireClosed, TimeoutError) as error:  # its workers and clones have ended with it, or will
+            raise StateError(f"the process that starts the workers of {self._source_id} does not answer") from error
 
     def handle_of(
         self, worker_id: int, incarnation: int, wire: Wire, pid: int, pidfd: int, dump_fd: int
@@ -252,26 +266,6 @@ class Launcher:
             pid, pidfd = template.fork_worker(kind, worker_id, incarnation, envs, fds, Deadline(_FORK_S))
             ours.pop_all()
         return self.handle_of(worker_id, incarnation, wire, pid, pidfd, dump_fd)
-
-    def _hold(self, parts: Iterable[InterpreterPart]) -> None:
-        for part in parts:
-            with self._template_needed():
-                if part.template is not None:
-                    part.template.hold(Deadline(_FORK_S))
-
-    def _adopt(self, parts: Iterable[InterpreterPart], newcomers: Sequence[tuple[int, int, int]]) -> None:
-        for part in parts:
-            its = [one for one in newcomers if self.shares[one[1]].python == part.python]
-            with self._template_needed() if its else contextlib.suppress(WireClosed, TimeoutError):
-                if part.template is not None:
-                    part.template.adopt(its, Deadline(_FORK_S))
-
-    @contextlib.contextmanager
-    def _template_needed(self) -> Iterator[None]:
-        try:
-            yield
-        except (WireClosed, TimeoutError) as error:  # its workers and clones have ended with it, or will
-            raise StateError(f"the process that starts the workers of {self._source_id} does not answer") from error
 
     def _kill_all(self) -> None:
         for part in self._parts.values():

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from stepmill import _native
 from stepmill.errors import StateError
-from stepmill.hosts.process.forked.unforkable import Identity, check_forkable
+from stepmill.hosts.process.forked.unforkable import Identity, check_unshared, check_whole
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.stack import answer_with_stack, stop_answering
 from stepmill.hosts.process.wire import DescriptorsLost, Wire, WireClosed, close_all, out_of_reach
@@ -44,41 +44,37 @@ class ForkedProcess:
     def __init__(self, wire: Wire, dump_fd: int, template: int) -> None:
         self._wire, self._dump_fd, self._template = wire, dump_fd, template
 
-    def clone(self, own_mappings: Collection[Identity]) -> None:
-        """Forks a clone, to which the caller has sent a wire.
+    def clone(self, own_mappings: Collection[Identity], call: int) -> None:
+        """Forks a clone, for which the caller has sent a wire, with the number of this call.
 
         Raises:
             StateError: This process has something that a fork does not copy.
             Woken: This is another process, which continues where this one is now.
         """
-        fd = self._receive_wire()
+        fd = self._receive_wire(call)
         try:
-            check_forkable({self._wire.fileno(), self._dump_fd, fd}, own_mappings)
+            check_whole()
             flush_streams()  # or each copy would print it again
             self._freeze()
             drawn = random.getstate()  # a forked process has its own
-            is_clone = _native.fork_aside()
-        except BaseException:
+            if _native.fork_aside():
+                self._sleep(fd, drawn)
+            # The clone makes itself at home meanwhile. If this raises, nobody will have its state, and it ends.
+            check_unshared({self._wire.fileno(), self._dump_fd, fd}, own_mappings)
+        finally:
             os.close(fd)
-            raise
-        if not is_clone:
-            os.close(fd)
-            return
-        try:
-            self._sleep(fd, drawn)
-        except Woken:
-            raise
-        except BaseException:
-            os._exit(1)
 
-    def _receive_wire(self) -> int:
+    def _receive_wire(self, call: int) -> int:
         try:
-            _, (fd,) = self._wire.recv(_WIRE_S)
+            while True:
+                (_, number), (fd,) = self._wire.recv(_WIRE_S)
+                if number == call:
+                    return fd
+                os.close(fd)  # that of a call that was interrupted
         except DescriptorsLost as error:
             raise StateError(f"its process has no descriptor left: {error}") from None
         except WireClosed as error:  # the env has closed it
             raise StateError(f"its process cannot be reached: {error}") from None
-        return fd
 
     def _freeze(self) -> None:
         """Takes all objects out of the garbage collector's reach, which would write to, and so copy, their pages.
@@ -93,23 +89,35 @@ class ForkedProcess:
     # ---- in the clone ------------------------------------------------------------------------
 
     def _sleep(self, fd: int, drawn: Any) -> NoReturn:
+        try:
+            self._settle(fd)
+            post, fds = self._wait_for_call()
+            random.setstate(drawn)
+            self._wake(post, fds)
+        except Woken:
+            raise
+        except BaseException:
+            os._exit(1)
+
+    def _settle(self, fd: int) -> None:
         self._stand_alone()
         stop_answering()
         os.close(self._dump_fd)
-        self._wire.replace(out_of_reach(fd))
-        wire = self._wire
-        wire.send(("asleep", os.getpid()))
+        self._wire.replace(out_of_reach(os.dup(fd)))
+        self._wire.send(("asleep", os.getpid()))
+
+    def _wait_for_call(self) -> tuple[Any, list[int]]:
+        """Returns in a process that was forked because the caller wants one, with what that is told and given."""
         while True:
             fds: list[int] = []
             try:
-                (_, *post), fds = wire.recv()
+                (_, *post), fds = self._wire.recv()
                 if _native.fork_aside():
-                    random.setstate(drawn)
-                    self._wake(post, fds)
+                    return post, fds
             except WireClosed:  # nobody has this state any more
                 os._exit(0)
             except OSError as error:  # no more processes, memory or descriptors
-                wire.send(("refused", describe(error)))
+                self._wire.send(("refused", describe(error)))
             close_all(fds)
 
     def _stand_alone(self) -> None:

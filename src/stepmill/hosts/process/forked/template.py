@@ -16,7 +16,7 @@ from stepmill.hosts.process.forked import worker
 from stepmill.hosts.process.payload import unpack_payload
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.stack import answer_with_stack, stop_answering
-from stepmill.hosts.process.wire import CLONE, OBITUARY, DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.hosts.process.wire import CLONE, OBITUARY, UNANSWERED, DescriptorsLost, Wire, WireClosed, close_all
 from stepmill.sources.source import IslandFacts, PythonSource
 from stepmill.system.guardian import (
     Guardian,
@@ -122,8 +122,11 @@ class _Template:
         if kind == "unmute":
             _print_to(*fds)
             return None
-        if kind in ("hold", "adopt"):
-            self._take_in(kind, *order)
+        if kind == "hold":
+            self._guardian.hold()
+            return None
+        if kind == "adopt":
+            self._adopt(*order)
             return None
         return self._fork(kind, *order, fds=fds)
 
@@ -167,18 +170,16 @@ class _Template:
             self._wire.send(reply, pidfds)
         return None
 
-    def _take_in(self, kind: str, serial: int, newcomers: Sequence[tuple[int, int, int]] = ()) -> None:
-        """Holds the guardian back, until it is told which processes are clones and workers made of clones."""
-        reply: tuple[object, ...] = (kind, serial, None)
+    def _adopt(self, serial: int, newcomers: Sequence[tuple[int, int, int]]) -> None:
+        """Takes in clones, and workers that were made of clones."""
+        reply: tuple[object, ...] = ("adopted", serial, None)
         try:
-            if kind == "hold":
-                self._guardian.hold()
-            else:
-                self._guardian.adopt({pid: partial(self._report_exit, *post) for pid, *post in newcomers})
+            self._guardian.adopt({pid: partial(self._report_exit, *post) for pid, *post in newcomers})
         except OSError as error:  # no more descriptors are allowed
             reply = ("refused", serial, describe(error))
-        with contextlib.suppress(WireClosed):  # the loop will notice
-            self._wire.send(reply)
+        if serial != UNANSWERED:
+            with contextlib.suppress(WireClosed):  # the loop will notice
+                self._wire.send(reply)
 
     def _report_exit(self, worker_id: int, incarnation: int, status: int) -> None:
         if incarnation == CLONE:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import stat
 from collections.abc import Collection, Iterator
@@ -15,16 +14,22 @@ from stepmill.system.guardian import children
 # Their content is always the same, or random.
 _HARMLESS_DEVICES = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 _STANDARD_STREAMS = (0, 1, 2)
-# Of /proc/self/maps: addresses, "rw-s", offset, device, inode, path. A mapping that only reads cannot differ.
-_SHARED = re.compile(rb"^\S+ .w.s \S+ (\S+) (\d+) *(.*)$", re.MULTILINE)
 _MOST_SHOWN = 3
 
 Identity = tuple[int, int]  # of a file: device and inode
 
 
-def check_forkable(own_fds: Collection[int], own_mappings: Collection[Identity]) -> None:
-    """Raises ``StateError`` if a copy of this process would not be all of it, or would share something with it."""
-    found = [*_threads(), *_children(), *_timers(), *_descriptors(own_fds), *_mappings(own_mappings)]
+def check_whole() -> None:
+    """Raises ``StateError`` if a copy of this process is not all of it. Such a process should not be forked."""
+    _refuse([*_threads(), *_children(), *_timers()])
+
+
+def check_unshared(own_fds: Collection[int], own_mappings: Collection[Identity]) -> None:
+    """Raises ``StateError`` if a copy of this process shares something with it."""
+    _refuse([*_descriptors(own_fds), *_mappings(own_mappings)])
+
+
+def _refuse(found: list[str]) -> None:
     if found:
         shown = ", ".join(found[:_MOST_SHOWN]) + (", and more" if len(found) > _MOST_SHOWN else "")
         raise StateError(
@@ -86,10 +91,14 @@ def _kind_of(mode: int, path: str) -> str | None:
 def _mappings(own: Collection[Identity]) -> Iterator[str]:
     with open("/proc/self/maps", "rb") as file:
         maps = file.read()
-    for device, inode, path in _SHARED.findall(maps):
+    for line in maps.splitlines():
+        _, _, rest = line.partition(b" ")  # behind the addresses: "rw-s", offset, device, inode, path
+        if rest[1:4:2] != b"ws":  # what can only be read is the same for all
+            continue
+        _, _, device, inode, *path = rest.split(maxsplit=4)
         major, minor = (int(part, 16) for part in device.split(b":"))
         if (os.makedev(major, minor), int(inode)) not in own:
-            yield f"memory that it shares ({path.decode(errors='replace')})"
+            yield f"memory that it shares ({os.fsdecode(b''.join(path))})"
 
 
 def _read(path: str) -> str:
