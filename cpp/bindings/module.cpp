@@ -184,22 +184,21 @@ void make_worker(WorkerObject* self, nb::kwargs given) {
   new (self) WorkerObject(std::move(a));
 }
 
-bool fork_aside_with_python() {
+int fork_aside_with_python() {
   PyOS_BeforeFork();
-  bool is_new = false;
-  int error = 0;
+  int pid = -1, error = 0;
   try {
-    is_new = fork_aside();
+    pid = fork_aside();
   } catch (const std::system_error& failed) {
     error = failed.code().value();
   }
-  is_new ? PyOS_AfterFork_Child() : PyOS_AfterFork_Parent();
+  pid == 0 ? PyOS_AfterFork_Child() : PyOS_AfterFork_Parent();
   if (error != 0) {
     errno = error;
     PyErr_SetFromErrno(PyExc_OSError);
     throw nb::python_error();
   }
-  return is_new;
+  return pid;
 }
 
 // np.sin or np.cos of a float32 array, computed by one of our routines: for the self-test at import.
@@ -399,7 +398,7 @@ NB_MODULE(_native, m) {
         "Makes this process say which worker it is, and which env it ran, when it crashes.");
   m.def("set_crash_env", &set_crash_env, "env"_a, "The env whose code runs from now on; -1: none.");
   m.def("fork_aside", &fork_aside_with_python,
-        "As os.fork, but the new process, where it returns True, is a child of the subreaper above this one.");
+        "As os.fork, but the new process is a child of the subreaper above this one.");
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker sends besides arrays.");
 }
 

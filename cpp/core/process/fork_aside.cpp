@@ -15,11 +15,11 @@ namespace {
 
 // What the process in between leaves in our memory.
 struct Between {
-  pid_t itself = 0;
+  pid_t itself = 0, made = 0;
   int error = 0;
 };
 
-// Returns twice: in this process, once the one in between has ended, and in the new one.
+// Returns twice: in this process, once the one in between has ended, and in the new one, where it is true.
 [[gnu::noinline]] bool fork_between(volatile Between& between) {
   const pid_t child = vfork();
   if (child < 0) {
@@ -28,8 +28,10 @@ struct Between {
   }
   if (child == 0) {
     between.itself = getpid();
+    (void)setpgid(0, 0);  // whoever kills our group does not mean the new process
     const pid_t made = fork();
     if (made == 0) return true;
+    between.made = made;
     between.error = made < 0 ? errno : 0;
     _exit(0);
   }
@@ -40,7 +42,7 @@ struct Between {
 
 }  // namespace
 
-bool fork_aside() {
+pid_t fork_aside() {
   sigset_t all, before, child_ended;
   sigfillset(&all);
   sigemptyset(&child_ended);
@@ -61,7 +63,7 @@ bool fork_aside() {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (between.error != 0) throw std::system_error(between.error, std::generic_category(), "fork");
-  return is_new;
+  return is_new ? 0 : between.made;
 }
 
 }  // namespace stepmill

@@ -5,10 +5,13 @@
 // a child of vfork does, so that they are copied once.
 #pragma once
 
+#include <sys/types.h>
+
 namespace stepmill {
 
-// Whether this is the new process, which has blocked no more signals than we have. The process must have one thread, and
-// no children: while this runs, it does not take in orphans. Throws std::system_error if no process can be made.
-bool fork_aside();
+// Its pid, and 0 in the new process, which is in no process group of ours. It is the subreaper's child already. The
+// process must have one thread, and no children: while this runs, it does not take in orphans. Throws std::system_error
+// if no process can be made.
+pid_t fork_aside();
 
 }  // namespace stepmill

@@ -132,9 +132,9 @@ class Clones:
     # ---- saving ------------------------------------------------------------------------------
 
     def save(
-        self, workers: Sequence[WorkerHandle], abouts: Sequence[Any], ask: Callable[[int], object]
+        self, workers: Sequence[WorkerHandle], abouts: Sequence[Any], ask: Callable[[int], list[int]]
     ) -> list[StateTicket]:
-        """Clones workers. ``ask`` asks them to fork, with the number of this call, and raises what they answer.
+        """Clones workers. ``ask`` asks them to fork, with the number of this call, and returns the pids.
 
         It is asked where signal handlers can interrupt it, for a worker may be stopped; all else is done elsewhere.
         """
@@ -145,8 +145,8 @@ class Clones:
         call = next(self._numbers)
         try:
             uninterrupted(lambda _: self._prepare(workers, clones, call), self._thread)
-            ask(call)
-            return uninterrupted(lambda _: self._finish(workers, clones), self._thread)
+            pids = ask(call)
+            return uninterrupted(lambda _: self._finish(worker_ids, clones, pids), self._thread)
         except BaseException:
             uninterrupted(lambda _: self._launcher.adopt(worker_ids, ()), self._thread)
             raise
@@ -156,15 +156,12 @@ class Clones:
         for worker, clone in zip(workers, clones, strict=True):
             clone.connect(worker, call)
 
-    def _finish(self, workers: Sequence[WorkerHandle], clones: Sequence[Clone]) -> list[StateTicket]:
+    def _finish(self, worker_ids: list[int], clones: list[Clone], pids: list[int]) -> list[StateTicket]:
         newcomers = []
-        for worker, clone in zip(workers, clones, strict=True):
-            try:
-                (_, clone.pid), _ = clone.wire.recv(_FORK_S)
-            except (WireClosed, WireTimeout) as error:
-                raise StateError(f"save: the clone of env {worker.envs[0]} does not answer: {error}") from None
-            newcomers.append((clone.pid, worker.worker_id, CLONE))
-        self._launcher.adopt([worker.worker_id for worker in workers], newcomers)
+        for worker_id, clone, pid in zip(worker_ids, clones, pids, strict=True):
+            clone.pid = pid
+            newcomers.append((pid, worker_id, CLONE))
+        self._launcher.adopt(worker_ids, newcomers)
         return [self._ticket(clone) for clone in clones]
 
     def _ticket(self, clone: Clone) -> StateTicket:

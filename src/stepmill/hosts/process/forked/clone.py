@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from stepmill import _native
 from stepmill.errors import StateError
-from stepmill.hosts.process.forked.unforkable import Identity, check_unshared, check_whole
+from stepmill.hosts.process.forked.unforkable import Identity, check_forkable
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.stack import answer_with_stack, stop_answering
 from stepmill.hosts.process.wire import DescriptorsLost, Wire, WireClosed, close_all, out_of_reach
@@ -44,8 +44,8 @@ class ForkedProcess:
     def __init__(self, wire: Wire, dump_fd: int, template: int) -> None:
         self._wire, self._dump_fd, self._template = wire, dump_fd, template
 
-    def clone(self, own_mappings: Collection[Identity], call: int) -> None:
-        """Forks a clone, for which the caller has sent a wire, with the number of this call.
+    def clone(self, own_mappings: Collection[Identity], call: int) -> int:
+        """Forks a clone, for which the caller has sent a wire, with the number of this call, and returns its pid.
 
         Raises:
             StateError: This process has something that a fork does not copy.
@@ -53,14 +53,14 @@ class ForkedProcess:
         """
         fd = self._receive_wire(call)
         try:
-            check_whole()
+            check_forkable({self._wire.fileno(), self._dump_fd, fd}, own_mappings)
             flush_streams()  # or each copy would print it again
             self._freeze()
             drawn = random.getstate()  # a forked process has its own
-            if _native.fork_aside():
+            pid = _native.fork_aside()
+            if pid == 0:
                 self._sleep(fd, drawn)
-            # The clone makes itself at home meanwhile. If this raises, nobody will have its state, and it ends.
-            check_unshared({self._wire.fileno(), self._dump_fd, fd}, own_mappings)
+            return pid
         finally:
             os.close(fd)
 
@@ -104,7 +104,6 @@ class ForkedProcess:
         stop_answering()
         os.close(self._dump_fd)
         self._wire.replace(out_of_reach(os.dup(fd)))
-        self._wire.send(("asleep", os.getpid()))
 
     def _wait_for_call(self) -> tuple[Any, list[int]]:
         """Returns in a process that was forked because the caller wants one, with what that is told and given."""
@@ -112,7 +111,7 @@ class ForkedProcess:
             fds: list[int] = []
             try:
                 (_, *post), fds = self._wire.recv()
-                if _native.fork_aside():
+                if _native.fork_aside() == 0:
                     return post, fds
             except WireClosed:  # nobody has this state any more
                 os._exit(0)

@@ -19,17 +19,9 @@ _MOST_SHOWN = 3
 Identity = tuple[int, int]  # of a file: device and inode
 
 
-def check_whole() -> None:
-    """Raises ``StateError`` if a copy of this process is not all of it. Such a process should not be forked."""
-    _refuse([*_threads(), *_children(), *_timers()])
-
-
-def check_unshared(own_fds: Collection[int], own_mappings: Collection[Identity]) -> None:
-    """Raises ``StateError`` if a copy of this process shares something with it."""
-    _refuse([*_descriptors(own_fds), *_mappings(own_mappings)])
-
-
-def _refuse(found: list[str]) -> None:
+def check_forkable(own_fds: Collection[int], own_mappings: Collection[Identity]) -> None:
+    """Raises ``StateError`` if a copy of this process would not be all of it, or would share something with it."""
+    found = [*_threads(), *_children(), *_timers(), *_descriptors(own_fds), *_mappings(own_mappings)]
     if found:
         shown = ", ".join(found[:_MOST_SHOWN]) + (", and more" if len(found) > _MOST_SHOWN else "")
         raise StateError(

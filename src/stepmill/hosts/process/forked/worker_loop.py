@@ -244,17 +244,17 @@ _BY_FORK = "; or use num_workers=num_envs: a process that has one env is saved b
 class _PythonAnswers:
     """``clone``: forks a clone of this process, if it has one env."""
 
-    def __init__(self, worker: _native.Worker, states: PythonStates, clone: Callable[[int], None] | None) -> None:
+    def __init__(self, worker: _native.Worker, states: PythonStates, clone: Callable[[int], int] | None) -> None:
         self._worker, self._states, self._clone = worker, states, clone
 
     def kind(self, env_id: int) -> str:
         kind = self._states.kind(env_id)
         return "fork" if kind.startswith("none") and self._clone is not None else kind
 
-    def fork(self, env_id: int, call: int) -> None:
+    def fork(self, env_id: int, call: int) -> int:
         assert self._clone is not None, "the caller knows how many envs a worker has"
         try:
-            self._clone(call)
+            return self._clone(call)
         except (StateError, OSError) as error:
             raise StateError(f"save: env {env_id}: {error}") from None
 
