@@ -44,23 +44,25 @@ def start(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 
 def forked_states(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """Medians: a save, what the sleeping process has alone right after it, and a restore, which others follow."""
+    """Medians: a save, what the sleeping process has alone right after it, and a restore. The env steps in between."""
     out = []
     for holds in HELD:
         log(f"states by fork, {holds}")
         with stepmill.make(Holding, num_envs=1, backend="process", num_workers=1, holds=holds) as pool:
             pool.reset()
             saves, sizes, restores = [], [], []
-            for _ in range(10 * max(3, effort.repeats)):
+            times = 10 * max(3, effort.repeats)
+            for _ in range(times):
                 pool.step(np.zeros(1, int))
                 begin = time.perf_counter()
                 states = pool.save()
-                saved = time.perf_counter()
+                saves.append(time.perf_counter() - begin)
                 sizes.append(_private_bytes(pool.stats()["clones"][-1]["pid"]))
-                again = time.perf_counter()
+            for _ in range(times):
+                begin = time.perf_counter()
                 pool.restore(states)
-                restores.append(time.perf_counter() - again)
-                saves.append(saved - begin)
+                restores.append(time.perf_counter() - begin)
+                pool.step(np.zeros(1, int))
         medians = map(statistics.median, (saves, sizes, restores))
         out.append({"holds": holds, **dict(zip(("save_s", "private_bytes", "restore_s"), medians, strict=True))})
     return out

@@ -16,8 +16,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from stepmill.envs.base_env import BaseEnv
 from stepmill.errors import ConfigError
+from stepmill.registry.env_state import HasLayerState
 from stepmill.registry.factories import close_quietly
 from stepmill.sources.models.python_env import PythonModels
 from stepmill.sources.source import PythonSource
@@ -71,8 +71,8 @@ class EnvBuilder:
         self._layers[to] = layers
         self._owners |= {id(layer): to for layer in layers}
         for layer in layers:
-            if isinstance(layer, BaseEnv):
-                layer.env_id = to
+            if isinstance(layer, HasLayerState) and _has_own(layer, "env_id"):  # a BaseEnv, which knows its number
+                layer.env_id = to  # type: ignore[attr-defined]
         self.models.move(env_id, to)
 
     def forget(self) -> None:

@@ -26,7 +26,6 @@ from stepmill.hosts.generators import generators_of, seeds_of
 from stepmill.hosts.host import Host, PythonHost, Uncopyable
 from stepmill.hosts.infos import rows_of_info
 from stepmill.hosts.observing import WatchedPool, stats_of
-from stepmill.hosts.process.caller.clones import Clones
 from stepmill.hosts.process.caller.servers import describe_servers
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.result import Rollout
@@ -42,6 +41,7 @@ from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
+    from stepmill.hosts.process.caller.clones import Clones
     from stepmill.tools.watching.watch import Watch
 
 __all__ = ["Array", "PoolView"]
