@@ -128,6 +128,7 @@ class Clones:
         """Ends all of them."""
         for clone in list(self._alive.values()):
             clone.end()
+        self._thread = LastingThread()  # the one before ends
 
     # ---- saving ------------------------------------------------------------------------------
 
