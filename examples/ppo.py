@@ -4,6 +4,7 @@
     python examples/ppo.py                                    # CartPole-v1, solved in under a minute
     python examples/ppo.py --env-id Acrobot-v1 --seed 3
     python examples/ppo.py --envs gymnasium                   # the same run on Gymnasium's vector env, only slower
+    python examples/ppo.py --checkpoint run.ckpt              # goes on where it was, if you kill it and start it again
 
 Trains, then plays 100 episodes of envs with other seeds and prints their mean return.
 """
@@ -11,7 +12,11 @@ Trains, then plays 100 episodes of envs with other seeds and prints their mean r
 from __future__ import annotations
 
 import argparse
+import hashlib
+import io
 import json
+import os
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -46,7 +51,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-gradient", type=float, default=0.5)
     parser.add_argument("--episodes", type=count, default=100, help="played at the end")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per update")
+    parser.add_argument(
+        "--checkpoint", type=Path, help="a file, written after each update: if it is there, that training goes on"
+    )
     args = parser.parse_args()
+    if args.checkpoint is not None and args.envs != "stepmill":
+        parser.error("--checkpoint: envs in mid-episode are saved by stepmill: leave out --envs")
     if args.total_steps < args.num_envs * args.num_steps:
         parser.error(f"--total-steps: expected enough for an update, {args.num_envs * args.num_steps:,} or more")
     if args.minibatches > args.num_envs * args.num_steps:
@@ -129,8 +139,12 @@ def network(inputs: int, outputs: int, last_gain: float) -> nn.Sequential:
 
 
 def train(args: argparse.Namespace) -> Agent:
+    saved = None
+    if args.checkpoint is not None and args.checkpoint.exists():
+        saved = torch.load(args.checkpoint, weights_only=False)
+        vars(args).update(saved["arguments"], checkpoint=args.checkpoint)  # those that it was begun with
     torch.manual_seed(args.seed)
-    envs = make_envs(args, args.num_envs, args.seed)
+    envs = make_envs(args, args.num_envs, args.seed) if saved is None else stepmill.resume(io.BytesIO(saved["pool"]))
     seen_as, acts_as = envs.single_observation_space, envs.single_action_space
     if not isinstance(seen_as, spaces.Box) or not isinstance(acts_as, spaces.Discrete | spaces.Box):
         raise SystemExit(f"{args.env_id}: expected a Box, and Discrete or Box actions, got {seen_as}, {acts_as}")
@@ -152,12 +166,18 @@ def train(args: argparse.Namespace) -> Agent:
     counts = torch.ones(steps, rows, **there)
     just_ended = torch.zeros(rows, **there)
 
-    first, _ = envs.reset(seed=args.seed)
-    obs[0] = torch.as_tensor(first)
     running, finished = np.zeros(rows), []  # returns of the episodes that run, and of those that have ended
-    updates = args.total_steps // (steps * rows)
-    began, env_seconds = time.perf_counter(), 0.0
-    for update in range(updates):
+    updates, done_before, seconds_before, env_seconds = args.total_steps // (steps * rows), 0, 0.0, 0.0
+    if saved is None:
+        first, _ = envs.reset(seed=args.seed)
+        obs[0] = torch.as_tensor(first)
+    else:
+        agent.load_state_dict(saved["agent"])
+        optimizer.load_state_dict(saved["optimizer"])
+        obs[0], just_ended, running, finished, done_before, seconds_before, env_seconds = saved["loop"]
+        set_generators(saved["generators"])
+    began = time.perf_counter() - seconds_before
+    for update in range(done_before, updates):
         left = 1.0 - update / updates
         optimizer.param_groups[0]["lr"] = left * args.learning_rate
 
@@ -186,6 +206,9 @@ def train(args: argparse.Namespace) -> Agent:
         obs[0] = obs[-1]
 
         seconds, done = time.perf_counter() - began, (update + 1) * steps * rows
+        if args.checkpoint is not None:
+            loop = obs[0], just_ended, running, finished, update + 1, seconds, env_seconds
+            save(args, envs, agent, optimizer, loop)
         mean = float(np.mean(finished[-20:])) if finished else float("nan")
         share = env_seconds / seconds
         print(
@@ -200,6 +223,42 @@ def train(args: argparse.Namespace) -> Agent:
     print()
     envs.close()
     return agent
+
+
+def save(
+    args: argparse.Namespace, envs: Any, agent: Agent, optimizer: torch.optim.Optimizer, loop: tuple[Any, ...]
+) -> None:
+    """Everything that decides how the training goes on, of one moment: so it is one file, complete or not there."""
+    pool = io.BytesIO()
+    envs.checkpoint(pool)
+    state = {
+        "arguments": vars(args),
+        "pool": pool.getvalue(),
+        "agent": agent.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "loop": loop,
+        "generators": generators(),
+    }
+    at_the_side = args.checkpoint.with_name(args.checkpoint.name + ".part")
+    with at_the_side.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    at_the_side.replace(args.checkpoint)
+
+
+def generators() -> tuple[Any, ...]:
+    """Of everything that might draw random numbers here; those of the envs are in the pool's checkpoint."""
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), on_gpus
+
+
+def set_generators(states: tuple[Any, ...]) -> None:
+    in_python, in_numpy, in_torch, on_gpus = states
+    random.setstate(in_python)
+    np.random.set_state(in_numpy)
+    torch.set_rng_state(in_torch)
+    torch.cuda.set_rng_state_all(on_gpus)
 
 
 def estimate_advantages(
@@ -276,6 +335,8 @@ def main() -> None:
     agent = train(args)
     seconds = time.perf_counter() - began
     returns = evaluate(args, agent)
+    weights = b"".join(one.detach().cpu().numpy().tobytes() for one in agent.parameters())
+    print(f"the weights: {hashlib.sha256(weights).hexdigest()[:16]}")
     print(
         f"{args.env_id}, seed {args.seed}: mean return {np.mean(returns):.1f} ± {np.std(returns):.1f} "
         f"over {len(returns)} episodes, after {seconds:.0f} s of training"

@@ -399,6 +399,7 @@ def test_the_public_surface() -> None:
         "make_spec",
         "per_env",
         "register",
+        "resume",
         "verify",
         "zoo",
     }

@@ -8,10 +8,12 @@
 
 #include <atomic>
 #include <optional>
+#include <unordered_map>
 
 #include "bindings/input/action_input.h"
 #include "bindings/output/batch_output.h"
 #include "bindings/host.h"
+#include "bindings/order.h"
 #include "core/pool.h"
 #include "core/watch_book.h"
 
@@ -57,6 +59,11 @@ class Engine {
   // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
   // starts one holds the arrays until it is done.
   void lock_pages(int gpu);
+  // Writes the order in which results are received to a file, or repeats that of a file: from `offset` on, in words of four
+  // bytes or two. `name`: for messages. For async pools that were not sent anything yet.
+  void check_unused(const char* what);  // refuses others, in the name of the call
+  void record_order(int file, std::int64_t offset, bool wide, const std::string& name);
+  void replay_order(int file, std::int64_t offset, bool wide, const std::string& name);
   const nanobind::object& host() const { return host_object_; }
 
   // Raises if any other method would: closed, forked, another call inside.
@@ -85,6 +92,7 @@ class Engine {
   class Use;
   friend class ParcelServer;  // serves another engine with it
   friend class EngineStates;  // saves and restores its envs
+  friend class EngineCheckpoint;  // takes all of it, and gives it to another one
   friend class Tap;            // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
@@ -98,6 +106,7 @@ class Engine {
   void queue_reset(const ResetOrder& order, bool gather, nanobind::handle preparation);
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
+  void wait_in_order(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
   bool ready_some(int enough, int at_least, nanobind::handle timeout, bool steps_only,
                   std::optional<double> patience = std::nullopt);
@@ -106,11 +115,13 @@ class Engine {
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
+  void show_pending();
   nanobind::object shown(bool as_reset);
   bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::object take_notes(const Batch& batch);
-  nanobind::object collect_extras(const Batch& batch);
+  nanobind::object take_kept_notes(const Batch& batch, nanobind::object others);
+  nanobind::object collect_extras(const nanobind::object& notes) const;
   void drain();
   sm_reset_request read_options(nanobind::handle options) const;
 
@@ -141,6 +152,11 @@ class Engine {
   };
   std::optional<Watching> watching_;
   std::vector<Fault> faults_;
+  std::unique_ptr<OrderRecorder> recorder_;
+  std::unique_ptr<OrderReplay> replay_;
+  bool was_sent_ = false;  // an action or a reset
+  // By env, the notes of rows that were taken from the pool and put back: see `EngineCheckpoint`.
+  std::unordered_map<std::int32_t, nanobind::object> kept_notes_;
   bool closed_ = false;
   bool is_plain_ = false;  // inside `plainly`
   // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or

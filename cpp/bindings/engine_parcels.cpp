@@ -12,6 +12,18 @@ namespace nb = nanobind;
 
 namespace stepmill {
 
+AnswerMail::AnswerMail(nb::handle notes, std::span<const Fault> faults, const nb::object& write_note) {
+  if (notes.is_valid())
+    for (nb::handle note : notes) {
+      written_.push_back(write_note.is_none() ? nb::borrow(note[2]) : write_note(*note));
+      enclosures_.push_back({nb::cast<std::int32_t>(note[1]), Enclosure::kNote, bytes_of(written_.back())});
+    }
+  for (const Fault& fault : faults) {
+    faults_.push_back(packed(fault));
+    enclosures_.push_back({fault.env, Enclosure::kFault, faults_.back()});
+  }
+}
+
 ParcelServer::ParcelServer(nb::object engine, nb::object read_mail, nb::object write_note)
     : engine_object_(std::move(engine)),
       engine_(nb::cast<Engine&>(engine_object_)),
@@ -71,22 +83,12 @@ nb::object ParcelServer::answer() {
     ~Release() { batch.store->release(batch.buffer); }
   } const release{batch};
   engine_.count(batch);
-  std::vector<nb::object> written;
-  std::vector<std::vector<std::byte>> packed_faults;
-  std::vector<Enclosure> enclosures;
-  if (const nb::object notes = engine_.take_notes(batch); notes.is_valid())
-    for (nb::handle note : notes) {
-      written.push_back(write_note_.is_none() ? nb::borrow(note[2]) : write_note_(*note));
-      enclosures.push_back({nb::cast<std::int32_t>(note[1]), Enclosure::kNote, bytes_of(written.back())});
-    }
-  for (const Fault& fault : engine_.faults_) {
-    packed_faults.push_back(packed(fault));
-    enclosures.push_back({fault.env, Enclosure::kFault, packed_faults.back()});
-  }
+  const nb::object notes = engine_.take_notes(batch);
+  const AnswerMail mail(notes, engine_.faults_, write_note_);
   const AnswerRows rows(pool().spec(), pool().options().table, pool().table());
   const std::size_t row_bytes = rows.bytes(batch.rows);
-  return bytes_with(Parcel::bytes(row_bytes, enclosures), [&](std::span<std::byte> to) {
-    rows.pack(batch, Parcel::pack(to, row_bytes, enclosures));
+  return bytes_with(Parcel::bytes(row_bytes, mail.enclosures()), [&](std::span<std::byte> to) {
+    rows.pack(batch, Parcel::pack(to, row_bytes, mail.enclosures()));
   });
 }
 

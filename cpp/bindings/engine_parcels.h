@@ -13,6 +13,19 @@
 
 namespace stepmill {
 
+// What goes with the rows of an answer: the notes of a host and failures, as enclosures of a parcel.
+class AnswerMail {
+ public:
+  // `write_note(*note)` returns the bytes of a note; None: notes are (row, env, bytes).
+  AnswerMail(nanobind::handle notes, std::span<const Fault> faults, const nanobind::object& write_note);
+  std::span<const Enclosure> enclosures() const { return enclosures_; }
+
+ private:
+  std::vector<nanobind::object> written_;
+  std::vector<std::vector<std::byte>> faults_;
+  std::vector<Enclosure> enclosures_;
+};
+
 class ParcelServer {
  public:
   // Mail and notes pass as they are if workers read and write them. For envs of this process: `read_mail(env, bytes)`

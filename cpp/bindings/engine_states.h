@@ -22,8 +22,14 @@ class EngineStates {
   // last. If it refuses, nothing has changed. `kept`: what has to live until then.
   nanobind::object restore(nanobind::handle buffer, nanobind::handle bounds, nanobind::handle env_id,
                            nanobind::handle kept);
+  // The same without waiting: what the saved envs showed last comes as the results of these envs.
+  void send_restore(nanobind::handle buffer, nanobind::handle bounds, nanobind::handle env_id, nanobind::handle kept);
+
+  // The same as `save`, for a caller that is inside the engine already. These envs were reset.
+  nanobind::object save_idle(std::span<const std::int32_t> envs, nanobind::handle by);
 
  private:
+  void queue_restore(nanobind::handle buffer, nanobind::handle bounds, nanobind::handle env_id, bool gather);
   std::span<const std::int32_t> read_idle(nanobind::handle env_id);
 
   const nanobind::object engine_object_;

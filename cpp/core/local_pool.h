@@ -78,6 +78,7 @@ class LocalPool final : public Pool {
 
   static constexpr std::int32_t kMostChunk = 1024;
 
+  Row take_row(std::int32_t env) override { return Pool::take_row(env, ring_); }
   void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
   std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;

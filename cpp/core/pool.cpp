@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/batch_ring.h"
+
 namespace stepmill {
 
 Pool::Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places, std::int32_t workers)
@@ -14,7 +16,8 @@ Pool::Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places, 
       ring_buffers_(ring_places),
       row_of_(static_cast<std::size_t>(num_envs())),
       is_assigned_(static_cast<std::size_t>(num_envs()), !is_async()),
-      resetting_(static_cast<std::size_t>(num_envs())) {
+      resetting_(static_cast<std::size_t>(num_envs())),
+      former_lives_(static_cast<std::size_t>(num_envs())) {
   const bool same_step = options.table.autoreset == SM_SAME_STEP;
   const auto store = [&](std::int32_t rows) {
     return std::make_shared<BufferStore>(
@@ -53,6 +56,12 @@ void Pool::make_room(std::int32_t count, bool gather) {
 }
 
 void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follows) {
+  const bool assigned = take_places(envs, gather);
+  start(envs, assigned, recv_follows);
+}
+
+// From now on these envs are in flight. Whether their rows are assigned.
+bool Pool::take_places(std::span<const std::int32_t> envs, bool gather) {
   const bool assign = gather || !is_async();
   const auto count = static_cast<std::int32_t>(envs.size());
   make_room(count, gather);  // throws if there is no memory: change nothing before
@@ -71,7 +80,7 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
       resetting_[static_cast<std::size_t>(env)] = table_.state(env).command == SM_RESET;
     resets_in_flight_ += static_cast<std::int32_t>(resets_among(envs));
   }
-  start(envs, assign, recv_follows);
+  return assign;
 }
 
 // Row i of the batch for the i-th env sent.
@@ -104,7 +113,66 @@ void Pool::open_slots(std::int32_t in_flight) {
   }
 }
 
+// ---- rows that the caller writes itself --------------------------------------------------------
+
+void Pool::put_back(std::span<const std::int32_t> envs, bool gather, const BatchLayout& layout, const std::byte* rows) {
+  take_places(envs, gather);
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    const Row row = take_row(envs[i]);
+    copy_row(envs[i], row, layout, rows, static_cast<std::int64_t>(i));
+    finish_row(envs[i], row);
+  }
+}
+
+Pool::Row Pool::take_row(std::int32_t env, BatchRing& ring) const {
+  const auto e = static_cast<std::size_t>(env);
+  if (is_assigned_[e]) return {*assigned_buffer_, gather_store_->layout(), row_of_[e]};
+  const BatchRing::Slots slot = ring.claim(1);
+  return {*ring_buffers_[slot.place], store_->layout(), slot.first};
+}
+
+void Pool::copy_row(std::int32_t env, const Row& row, const BatchLayout& layout, const std::byte* rows,
+                    std::int64_t from) const {
+  layout.copy_row(rows, from, row.layout, arena_->at(row.buffer.offset), row.number);
+  row.buffer.columns.c.env_id[row.number] = env;
+  mend_flags(row);
+}
+
+void Pool::finish_row(std::int32_t env, const Row& row) const {
+  const bool ended = row.buffer.columns.c.ended[row.number] != 0;
+  commit(*row.buffer.header, 1, resets_among({&env, 1}), ended, arena_->shared());
+}
+
+// Flags become arrays of bool, which must hold 0 or 1, wherever they come from.
+void Pool::mend_flags(const Row& row) const {
+  const sm_columns& c = row.buffer.columns.c;
+  const auto mend = [&](std::uint8_t* flags, std::int64_t count, std::uint8_t bits) {
+    if (flags)
+      for (std::int64_t i = row.number * count; i < (row.number + 1) * count; ++i)
+        flags[i] = bits == 1 ? flags[i] != 0 : flags[i] & bits;
+  };
+  mend(c.terminated, 1, 1);
+  mend(c.truncated, 1, 1);
+  mend(c.ended, 1, 1);
+  const auto infos = static_cast<std::int64_t>(spec_.info.size());
+  mend(c.info_present, infos, 1);
+  mend(c.final_info_present, infos, 1);
+  mend(c.players, spec_.max_num_players, SM_HAS_ROW | SM_PLAYER_TERMINATED | SM_PLAYER_TRUNCATED);
+}
+
 // ---- receiving ---------------------------------------------------------------------------------
+
+bool Pool::LookAhead::go_on() {
+  if (pool_.assigned_ != 0) {
+    pool_.assigned_ = 0;
+  } else {
+    pool_.ring_in_flight_ -= pool_.expected();
+    pool_.sealed_rows_ = 0;
+    pool_.head_ += 1;
+  }
+  pool_.turned();
+  return pool_.in_flight_count() != 0;
+}
 
 Buffer* Pool::awaited() const { return assigned_ != 0 ? assigned_buffer_ : ring_buffer(head_); }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,8 @@
 #include "core/counters/pool_counters.h"
 
 namespace stepmill {
+
+class BatchRing;
 
 struct PoolOptions {
   TableOptions table;
@@ -67,7 +70,7 @@ class Pool {
   // ---- sending ----
 
   bool in_flight(std::int32_t env) const { return in_flight_[static_cast<std::size_t>(env)] != 0; }
-  std::int32_t in_flight_count() const { return ring_in_flight_ + assigned_; }
+  std::int32_t in_flight_count() const { return ring_in_flight_ + assigned_ + kept_; }
   // Whether a reset of some envs is on its way.
   bool gathering() const { return is_async() && assigned_ != 0; }
 
@@ -83,6 +86,11 @@ class Pool {
   // Queues envs whose rows in the action table are written. `gather`: their results get a batch of their own, in this
   // order. `recv_follows`: the caller calls `recv` next, and will help.
   void send(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
+
+  // Gives the pool rows that were taken from it, or from another one like it: as if these envs had been sent an action and
+  // had answered at once, in this order. `rows`: one per env, in a buffer of that layout.
+  void put_back(std::span<const std::int32_t> envs, bool gather, const BatchLayout& layout, const std::byte* rows);
+  void add_fault(Fault fault) { faults_.add(std::move(fault)); }
 
   // ---- receiving ----
 
@@ -104,6 +112,29 @@ class Pool {
   virtual void work_or_wait(std::chrono::nanoseconds most) = 0;
   // The ready batch, with the faults of its rows.
   Batch take_batch(std::vector<Fault>& faults);
+  // While it exists, `expected`, `ready` and the waits are about the batch that it has got to. Nothing may be sent or taken.
+  class LookAhead;
+
+  // ---- states ----
+
+  // Whether an idle env was never reset since it was built: then what its next reset is given is all there is to save.
+  virtual bool is_new(std::int32_t env) const { return table_.state(env).phase == SM_FRESH; }
+  // How often whoever runs an env was replaced: the seed of an env that is built again depends on it.
+  std::uint32_t lives(std::int32_t env) const { return former_lives_[static_cast<std::size_t>(env)] + lives_here(env); }
+  // An idle env was given another row of the action table. `lives`: also those that it had before this pool was made.
+  virtual void adopt(std::int32_t env, std::optional<std::uint32_t> lives) {
+    if (lives) former_lives_[static_cast<std::size_t>(env)] = *lives;
+  }
+
+  // ---- rows in another order (kept_rows.h) ----
+
+  const std::shared_ptr<BufferStore>& store() const { return store_; }
+  const std::shared_ptr<BufferStore>& gather_store() const { return gather_store_; }
+  // An env whose row was taken, and is kept for later, stays in flight.
+  void set_kept(std::int32_t env, bool kept) {
+    in_flight_[static_cast<std::size_t>(env)] = kept;
+    kept_ += kept ? 1 : -1;
+  }
 
   // ---- copies to a device ----
 
@@ -138,6 +169,23 @@ class Pool {
   virtual void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) = 0;
   // A batch before its ids are read: if another process wrote it, nothing in it is trusted.
   virtual void inspect(Batch&, bool /*assigned*/) {}
+  // `ready` is about another batch than before.
+  virtual void turned() {}
+  virtual std::uint32_t lives_here(std::int32_t) const { return 0; }
+
+  // The place of a row that the caller writes itself.
+  struct Row {
+    Buffer& buffer;
+    const BatchLayout& layout;
+    std::int64_t number;
+  };
+  // The row that is assigned to an env, or the next slot of the open batch.
+  virtual Row take_row(std::int32_t env) = 0;
+  // The same for pools whose workers are in this process, or write no rows themselves.
+  Row take_row(std::int32_t env, BatchRing& ring) const;
+  // Copies a row there, from a buffer of that layout. `finish_row` counts it.
+  void copy_row(std::int32_t env, const Row& row, const BatchLayout& layout, const std::byte* rows, std::int64_t from) const;
+  void finish_row(std::int32_t env, const Row& row) const;
 
   Buffer* awaited() const;
   // The rows that the caller waits for, in the form of `BatchHeader::want`.
@@ -165,6 +213,7 @@ class Pool {
   std::int32_t content_with_ = 0;
   bool content_with_steps_ = false;
   std::int32_t resets_in_flight_ = 0;  // for pools that return results as they are ready
+  std::int32_t kept_ = 0;              // envs whose rows are kept
   std::int32_t assigned_ = 0;          // rows assigned in `assigned_buffer_`
   Buffer* assigned_buffer_ = nullptr;  // sync mode, or a gather
   bool assigned_in_order_ = true;      // so far row i was assigned to env i
@@ -174,10 +223,36 @@ class Pool {
   std::vector<std::int32_t> row_of_;
   std::vector<std::uint8_t> is_assigned_;
   std::vector<std::uint8_t> resetting_;  // for pools that return results as they are ready: it was sent a reset
+  std::vector<std::uint32_t> former_lives_;  // see `lives`: before this pool was made
 
  private:
+  bool take_places(std::span<const std::int32_t> envs, bool gather);
+  void mend_flags(const Row& row) const;
   void assign_rows(std::span<const std::int32_t> envs);
   void open_slots(std::int32_t in_flight);
+};
+
+class Pool::LookAhead {
+ public:
+  explicit LookAhead(Pool& pool)
+      : pool_(pool), head_(pool.head_), assigned_(pool.assigned_), ring_in_flight_(pool.ring_in_flight_), sealed_rows_(pool.sealed_rows_) {}
+  ~LookAhead() {
+    pool_.head_ = head_;
+    pool_.assigned_ = assigned_;
+    pool_.ring_in_flight_ = ring_in_flight_;
+    pool_.sealed_rows_ = sealed_rows_;
+    pool_.turned();
+  }
+  LookAhead(const LookAhead&) = delete;
+  LookAhead& operator=(const LookAhead&) = delete;
+
+  // Goes on to the batch after this one; false if all that is in flight is in those before.
+  bool go_on();
+
+ private:
+  Pool& pool_;
+  const std::uint32_t head_;
+  const std::int32_t assigned_, ring_in_flight_, sealed_rows_;
 };
 
 }  // namespace stepmill

@@ -19,7 +19,7 @@ from stepmill._version import __version__
 from stepmill.errors import EnvError, StepmillError
 from stepmill.hosts.rollout.policy import per_env
 from stepmill.hosts.rollout.result import Rollout
-from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
+from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec, resume
 from stepmill.registry.listing import list_all_envs
 from stepmill.registry.records import register
 from stepmill.settings import Ray
@@ -52,6 +52,7 @@ __all__ = [
     "make_spec",
     "per_env",
     "register",
+    "resume",
     "verify",
     "zoo",
 ]

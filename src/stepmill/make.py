@@ -33,6 +33,7 @@ from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.spec import PoolSpec
 from stepmill.system.refusals import explained_refusals
 from stepmill.values.arguments import one_of
+from stepmill.views.checkpoint import Checkpoint, MakeArguments, Place, arguments_for
 from stepmill.views.outputs import CONVERTERS
 
 if TYPE_CHECKING:
@@ -213,31 +214,28 @@ def make(
             them is for that env.
         **config: The env's own configuration.
     """
-    source, settings, spec = _prepare(
-        task_id,
-        env_type,
-        env_config,
-        config,
-        num_envs=num_envs,
-        batch_size=batch_size,
-        num_threads=num_threads,
-        num_workers=num_workers,
-        seed=seed,
-        backend=backend,
-        autoreset=autoreset,
-        max_episode_steps=max_episode_steps,
-        max_num_players=max_num_players,
-        thread_affinity_offset=thread_affinity_offset,
-        step_timeout=step_timeout,
-        reset_timeout=reset_timeout,
-        start_timeout=start_timeout,
-        on_error=on_error,
-        max_restarts=max_restarts,
-        action_bounds=action_bounds,
-        output=output,
-        device=device,
-        python=python,
-    )
+    given = {
+        "num_envs": num_envs,
+        "batch_size": batch_size,
+        "num_threads": num_threads,
+        "num_workers": num_workers,
+        "seed": seed,
+        "backend": backend,
+        "autoreset": autoreset,
+        "max_episode_steps": max_episode_steps,
+        "max_num_players": max_num_players,
+        "thread_affinity_offset": thread_affinity_offset,
+        "step_timeout": step_timeout,
+        "reset_timeout": reset_timeout,
+        "start_timeout": start_timeout,
+        "on_error": on_error,
+        "max_restarts": max_restarts,
+        "action_bounds": action_bounds,
+        "output": output,
+        "device": device,
+        "python": python,
+    }
+    source, settings, spec = _prepare(task_id, env_type, env_config, config, **given)
     converter = None
     if settings.output in CONVERTERS:
         converter = CONVERTERS[settings.output](settings.device)  # raises if there is none, before anything is built
@@ -251,10 +249,48 @@ def make(
             settings = replace(settings, num_workers=len(host.crews))
         spec = _spec(source, settings, host.observation.space, host.action.space, host.info_space, host.num_players)
     try:
-        return _view(env_type)(engine, spec, settings, converter)
+        pool = _view(env_type)(engine, spec, settings, converter)
     except UnsupportedError:  # the view cannot show such observations
         engine.close()
         raise
+    pool._made_with = MakeArguments.of(task_id, env_type, env_config, config, given, settings)
+    return pool
+
+
+def resume(path: Place, task: Any = None, **arguments: Any) -> Any:
+    """Makes a pool that goes on where another one was when it wrote a checkpoint, bit for bit.
+
+    Whoever can write the file can make this run code, as with a pickle: resume only what you trust.
+
+    Args:
+        path: The file, or one that is open for reading.
+        task: What ``make`` was given as ``task_id``. Only needed if it cannot be imported, such as a lambda.
+        **arguments: ``num_threads``, ``num_workers`` and ``backend`` may differ from those of the former pool. Other
+            arguments of ``make`` need not be given, and must be the same.
+
+    Returns:
+        A pool of the same view. Its first results are those that the former one had not handed out.
+
+    Raises:
+        StateError: The file is damaged, of another version of stepmill, or of another env or configuration.
+        OSError: There is no such file.
+
+    Example:
+        >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+        >>> pool.async_reset()
+        >>> pool.checkpoint("run.pool")
+        >>> again = stepmill.resume("run.pool", backend="inline")
+        >>> again.in_flight
+        [0, 1, 2, 3]
+    """
+    checkpoint = Checkpoint.read(path)
+    pool: Any = make(**arguments_for(checkpoint.arguments, task, arguments))
+    try:
+        pool._go_on_from(checkpoint)
+    except BaseException:
+        pool.close()
+        raise
+    return pool
 
 
 @_like_make_gymnasium(make)

@@ -16,12 +16,31 @@ pytestmark = pytest.mark.torch
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # tests run beside each other
+
+
 def run(example: str, *arguments: str) -> str:
     """What it printed in the end."""
+    return output(example, *arguments)[-1]
+
+
+def output(example: str, *arguments: str) -> list[str]:
+    """The lines that it printed, also those that others took the place of."""
     program = [sys.executable, str(EXAMPLES / example), *arguments]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # tests run beside each other
-    done = subprocess.run(program, env=one_thread, capture_output=True, text=True, check=True, timeout=600)
-    return done.stdout.splitlines()[-1]
+    done = subprocess.run(program, env=ONE_THREAD, capture_output=True, text=True, check=True, timeout=600)
+    return done.stdout.replace("\r", "\n").splitlines()
+
+
+def kill_after(steps: str, example: str, *arguments: str) -> None:
+    """Runs an example until it says that it has made these steps, and kills it."""
+    program = [sys.executable, str(EXAMPLES / example), *arguments]
+    with subprocess.Popen(program, env=ONE_THREAD, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        while steps not in said:
+            said += (one := process.stdout.read(1))
+            assert one, f"it ended: {said}"
+        process.kill()
 
 
 def curve(path: Path) -> list[dict[str, Any]]:
@@ -33,8 +52,29 @@ def test_ppo_prints_what_it_reached() -> None:
     assert "over 5 episodes" in run("ppo.py", "--total-steps", "1024", "--episodes", "5")
 
 
+def test_ppo_that_is_killed_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    few = ("--total-steps", "2048", "--num-envs", "4", "--episodes", "2")
+    *_, expected, end = output("ppo.py", *few)
+    assert expected.startswith("the weights: ")
+    file = tmp_path / "run"
+    kill_after("512 of 2,048", "ppo.py", *few, "--checkpoint", str(file))
+    lines = output("ppo.py", "--checkpoint", str(file))
+    made = [int(line.split()[0].replace(",", "")) for line in lines if " of 2,048 steps" in line]
+    assert all(steps > 512 for steps in made), "it began anew"
+    assert lines[-2] == expected
+    assert lines[-1].partition(", after")[0] == end.partition(", after")[0]
+
+
 def test_ppo_on_an_async_pool_prints_what_it_reached() -> None:
     assert "over 5 episodes" in run("ppo_async.py", "--total-steps", "1024", "--episodes", "5")
+
+
+def test_ppo_on_an_async_pool_repeats_a_recorded_training(tmp_path: Path) -> None:
+    def checksum(*arguments: str) -> str:
+        few = ("--total-steps", "2048", "--episodes", "1", "--backend", "process")
+        return run("ppo_async.py", *few, *arguments, str(tmp_path / "order.bin")).rpartition(" ")[2]
+
+    assert checksum("--record-order") == checksum("--replay-order")
 
 
 def test_ppo_on_an_own_env_survives_its_failures() -> None:

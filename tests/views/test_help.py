@@ -9,6 +9,7 @@ import inspect
 import pydoc
 import re
 import weakref
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -86,12 +87,14 @@ CASES = [
     *((MAKERS[view], call) for view in ("gymnasium", "gym", "dm") for call in CALLS),
     (MAKERS["gymnasium"], "rollout"),
     (MAKERS["gymnasium"], "play"),
+    (MAKERS["gymnasium"], "record_order"),
     *((None, call) for call in ("step", "reset")),
 ]
 
 
 @pytest.mark.parametrize(("maker", "call"), CASES)
-def test_the_examples_run(maker: Any, call: str) -> None:
+def test_the_examples_run(maker: Any, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"np": np, "stepmill": stepmill}
     if maker is None:
         owner: Any = BaseEnvManager
@@ -104,7 +107,7 @@ def test_the_examples_run(maker: Any, call: str) -> None:
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     assert runner.run(found, clear_globs=False).attempted > 2
     assert runner.failures == 0
-    for made in (found.globs.get("pool"), found.globs.get("manager")):
+    for made in map(found.globs.get, ("pool", "again", "manager")):
         if made is not None:
             made.close()
 

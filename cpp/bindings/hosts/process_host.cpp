@@ -34,10 +34,11 @@ void ProcessHost::attend() {
   self.attr("restart")();
 }
 
-void ProcessHost::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
-  Host::load(envs, states);
+nb::object ProcessHost::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
+  nb::object late = Host::load(envs, states);
   const nb::gil_scoped_release release;
   has_replaced_ |= processes().install_successors();
+  return late;
 }
 
 // ---- calls -------------------------------------------------------------------------------------

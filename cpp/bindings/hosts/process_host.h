@@ -58,7 +58,7 @@ class ProcessHost final : public Host {
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
   // No code of Python runs between what it loads and that it counts: a signal handler might raise there.
-  void load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override;
+  nanobind::object load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override;
   bool wants_attention() const override { return processes().wants_attention() || has_replaced_; }
   // Calls the derived class: `show_news` shows the user what there is to tell, `start_successors` lets those serve that
   // have taken their places, `restart` starts the processes that are needed.

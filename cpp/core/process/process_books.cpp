@@ -207,7 +207,7 @@ Fault ProcessBooks::end_by_fault(std::int32_t env, Fault fault) {
 void ProcessBooks::reseed(std::int32_t env) {
   sm_reset_request& request = pool_.table.reset_request(env);
   if (request.has_seed) return;
-  request.seed = next_seed(seed(env), roster.crew_of(env).next);
+  request.seed = next_seed(seed(env), pool_.former_lives[static_cast<std::size_t>(env)] + roster.crew_of(env).next);
   request.has_seed = 1;
 }
 

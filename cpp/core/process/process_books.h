@@ -40,6 +40,7 @@ class ProcessBooks {
     const BatchLayout &ring_layout, &assigned_layout;  // of batches that fill slot by slot, and with assigned rows
     const std::vector<Buffer*>& ring_buffers;          // by batch number modulo their count
     const std::vector<std::uint8_t>& resetting;        // by env
+    const std::vector<std::uint32_t>& former_lives;    // by env, see `Pool::lives`
     ActionTable& table;
     FaultLog& faults;
     const ProcessTables& tables;
@@ -71,6 +72,7 @@ class ProcessBooks {
   };
 
   Asked& asked(std::int32_t env) { return asked_[static_cast<std::size_t>(env)]; }
+  const Asked& asked(std::int32_t env) const { return asked_[static_cast<std::size_t>(env)]; }
   Seat& seat(std::int32_t env) { return seats_[static_cast<std::size_t>(env)]; }
   const Seat& seat(std::int32_t env) const { return seats_[static_cast<std::size_t>(env)]; }
   Call& call(std::int32_t env) { return calls_[static_cast<std::size_t>(env)]; }
@@ -78,6 +80,8 @@ class ProcessBooks {
   std::int32_t& failures(std::int32_t env) { return failures_[static_cast<std::size_t>(env)]; }
   // The last seed that the env was given.
   std::uint64_t& seed(std::int32_t env) { return seeds_[static_cast<std::size_t>(env)]; }
+  // How often the env's worker was replaced: the first life has number 1.
+  std::uint32_t lives_here(std::int32_t env) const { return roster.crew_of(env).next - 2; }
   // Whether the caller waits for what the env was last asked.
   bool is_awaited(std::int32_t env) {
     return asked(env).is_call ? call(env).is_open : seat(env).in_flight;

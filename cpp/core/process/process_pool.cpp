@@ -37,8 +37,8 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       received_(num_envs(), spec_.max_num_players),
       to_ring_(static_cast<std::size_t>(process.num_workers)),
       mail_(static_cast<std::size_t>(num_envs())),
-      books_({spec_, options_, *arena_, store_->layout(), gather_store_->layout(), ring_buffers_, resetting_, table_,
-              faults_, tables_, ring_, checks_},
+      books_({spec_, options_, *arena_, store_->layout(), gather_store_->layout(), ring_buffers_, resetting_,
+              former_lives_, table_, faults_, tables_, ring_, checks_},
              first_envs, std::move(seeds), obituaries,
              {counters_->pool().workers(), static_cast<std::size_t>(process.num_workers)}),
       monitor_(books_, tables_, checks_, deadlines, num_envs()) {
@@ -203,6 +203,51 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
   }
   for (std::size_t w = 0; w < to_ring_.size(); ++w)
     if (to_ring_[w]) ring_bell(static_cast<std::int32_t>(w));
+}
+
+// For a row that the pool has already: its worker is done with it, and so is whatever the env was asked last.
+Pool::Row ProcessPool::take_row(std::int32_t env) {
+  const auto e = static_cast<std::size_t>(env);
+  const bool assigned = is_assigned_[e] != 0;
+  found_over_ = 0;
+  const Lock lock(books_.mutex);
+  if (assigned && row_of_[e] == 0) assigned_envs_.clear();
+  if (assigned) assigned_envs_.push_back(env);
+  books_.inbox.forget_note(env);
+  Seat& seat = books_.seat(env);
+  seat = Seat{.buffer = assigned ? assigned_buffer_ : nullptr,
+              .row = assigned ? row_of_[e] : -1,
+              .epoch = books_.asked(env).epoch,
+              .in_flight = true,
+              .answered_here = true};
+  if (assigned) return {*assigned_buffer_, gather_store_->layout(), row_of_[e]};
+  const auto slot =
+      ring_.claim_between(books_.first_open, books_.end_open, static_cast<std::uint32_t>(env), seat.epoch);
+  if (!slot) {
+    books_.break_down("which env has which row");
+    books_.check_whole();
+  }
+  return {*ring_buffer(slot->number), store_->layout(), slot->row};
+}
+
+// ---- states ------------------------------------------------------------------------------------
+
+// The pool has answered for it, and no worker has had it since.
+bool ProcessPool::is_new(std::int32_t env) const {
+  const Lock lock(books_.mutex);
+  return Pool::is_new(env) || books_.asked(env).incarnation == 0;
+}
+
+std::uint32_t ProcessPool::lives_here(std::int32_t env) const {
+  const Lock lock(books_.mutex);
+  return books_.lives_here(env);
+}
+
+void ProcessPool::adopt(std::int32_t env, std::optional<std::uint32_t> lives) {
+  const Lock lock(books_.mutex);
+  Pool::adopt(env, lives);
+  books_.failures(env) = table_.state(env).failures;
+  books_.seed(env) = table_.reset_request(env).seed;
 }
 
 // ---- calls: questions to envs, besides their actions --------------------------------------------

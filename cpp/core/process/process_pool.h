@@ -104,6 +104,8 @@ class ProcessPool final : public Pool {
   // ---- measurements ----
 
   double step_cost_ns() const override;
+  bool is_new(std::int32_t env) const override;
+  void adopt(std::int32_t env, std::optional<std::uint32_t> lives) override;
   // What the outbox of each worker takes.
   std::vector<std::size_t> outbox_bytes() const;
 
@@ -129,6 +131,7 @@ class ProcessPool final : public Pool {
 
   void show_arena();
   static WorkerRoster::Life make_life(int pid, int pidfd, int stack, int outbox);
+  std::uint32_t lives_here(std::int32_t env) const override;
 
   // ---- workers ----
 
@@ -148,6 +151,8 @@ class ProcessPool final : public Pool {
   // ---- receiving ----
 
   void look_around();
+  void turned() override { found_over_ = 0; }
+  Row take_row(std::int32_t env) override;
   void inspect(Batch& batch, bool assigned) override;
   // With the lock held.
   void inspect_row(std::int32_t env, const Batch& batch, std::int32_t row);

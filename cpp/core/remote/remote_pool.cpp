@@ -41,8 +41,9 @@ void RemotePool::start(std::span<const std::int32_t> envs, bool, bool) {
     const auto e = static_cast<std::size_t>(env);
     keep_seed(env);
     const int group = group_of(env);
-    // A reset starts over, whatever was lost.
-    const bool fails = lost_[e] && table_.state(env).command != SM_RESET;
+    // A reset starts over, whatever was lost, and an env that was given a saved state goes on from there.
+    const std::uint8_t command = table_.state(env).command;
+    const bool fails = lost_[e] && command != SM_RESET && command != SM_RECALL;
     lost_[e] = 0;
     if (fails) {
       fail(env, losses_[static_cast<std::size_t>(group)]);
@@ -66,6 +67,11 @@ void RemotePool::pack(int group, std::size_t count, std::span<std::byte> to) {
 // An env that is lost gets a seed that follows from its last one.
 void RemotePool::keep_seed(std::int32_t env) {
   if (table_.reset_request(env).has_seed) seeds_[static_cast<std::size_t>(env)] = table_.reset_request(env).seed;
+}
+
+void RemotePool::adopt(std::int32_t env, std::optional<std::uint32_t> lives) {
+  Pool::adopt(env, lives);
+  seeds_[static_cast<std::size_t>(env)] = table_.reset_request(env).seed;
 }
 
 // ---- lending -----------------------------------------------------------------------------------
@@ -125,43 +131,11 @@ std::int32_t RemotePool::unpack(int group, std::span<const std::byte> rows) {
   for (std::int32_t i = 0; i < count; ++i) {
     const std::int32_t env = envs[static_cast<std::size_t>(i)];
     const Row row = take_row(env);
-    answer.layout.copy_row(answer.batch, i, row.layout, arena_->at(row.buffer.offset), row.number);
-    row.buffer.columns.c.env_id[row.number] = env;
-    mend_flags(row);
+    copy_row(env, row, answer.layout, answer.batch, i);
     keep_last(env, row);
     finish_row(env, row);
   }
   return count;
-}
-
-// The place of an env's row: assigned when its action was sent, or the next slot.
-RemotePool::Row RemotePool::take_row(std::int32_t env) {
-  const auto e = static_cast<std::size_t>(env);
-  if (is_assigned_[e]) return {*assigned_buffer_, gather_store_->layout(), row_of_[e]};
-  const BatchRing::Slots slot = ring_.claim(1);
-  return {*ring_buffers_[slot.place], store_->layout(), slot.first};
-}
-
-void RemotePool::finish_row(std::int32_t env, const Row& row) {
-  const bool ended = row.buffer.columns.c.ended[row.number] != 0;
-  commit(*row.buffer.header, 1, resets_among({&env, 1}), ended, arena_->shared());
-}
-
-// Flags become arrays of bool, which must hold 0 or 1, wherever they come from.
-void RemotePool::mend_flags(const Row& row) const {
-  const sm_columns& c = row.buffer.columns.c;
-  const auto mend = [&](std::uint8_t* flags, std::int64_t count, std::uint8_t bits) {
-    if (flags)
-      for (std::int64_t i = row.number * count; i < (row.number + 1) * count; ++i)
-        flags[i] = bits == 1 ? flags[i] != 0 : flags[i] & bits;
-  };
-  mend(c.terminated, 1, 1);
-  mend(c.truncated, 1, 1);
-  mend(c.ended, 1, 1);
-  const auto infos = static_cast<std::int64_t>(spec_.info.size());
-  mend(c.info_present, infos, 1);
-  mend(c.final_info_present, infos, 1);
-  mend(c.players, spec_.max_num_players, SM_HAS_ROW | SM_PLAYER_TERMINATED | SM_PLAYER_TRUNCATED);
 }
 
 // For failures of which the other end cannot tell: if it is lost.
@@ -239,7 +213,7 @@ Fault RemotePool::mark_failed(std::int32_t env, Fault reason) {
 void RemotePool::reseed(std::int32_t env) {
   sm_reset_request& request = table_.reset_request(env);
   if (request.has_seed) return;
-  request.seed = next_seed(seeds_[static_cast<std::size_t>(env)], lives_[static_cast<std::size_t>(group_of(env))]);
+  request.seed = next_seed(seeds_[static_cast<std::size_t>(env)], lives(env));
   request.has_seed = 1;
 }
 

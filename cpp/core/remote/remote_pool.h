@@ -49,7 +49,6 @@ class RemotePool final : public Pool {
   // that is away, and then has changed nothing: the group is to be lost. `add_fault` is called after it, with failures of
   // these rows.
   std::int32_t unpack(int group, std::span<const std::byte> rows);
-  void add_fault(Fault fault) { faults_.add(std::move(fault)); }
   bool is_away(std::int32_t env) const { return place_[static_cast<std::size_t>(env)] == Place::kAway; }
 
   // The envs of a group are gone. Every action that waits or is away gets a row that says so; an env that was idle in an
@@ -67,6 +66,8 @@ class RemotePool final : public Pool {
   // next action had told so.
   std::vector<Fault> take_losses(std::span<const std::int32_t> envs);
 
+  void adopt(std::int32_t env, std::optional<std::uint32_t> lives) override;
+
   // The caller carries the parcels; nothing happens by itself.
   void work_or_wait(std::chrono::nanoseconds) override {}
   double step_cost_ns() const override { return 0.0; }
@@ -78,15 +79,9 @@ class RemotePool final : public Pool {
   std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
 
-  struct Row {
-    Buffer& buffer;
-    const BatchLayout& layout;
-    std::int64_t number;
-  };
+  std::uint32_t lives_here(std::int32_t env) const override { return lives_[static_cast<std::size_t>(group_of(env))]; }
+  Row take_row(std::int32_t env) override { return Pool::take_row(env, ring_); }
   std::vector<std::int32_t> take_states(int group, std::span<const std::byte> states, Place from);
-  Row take_row(std::int32_t env);
-  void finish_row(std::int32_t env, const Row& row);
-  void mend_flags(const Row& row) const;
   void keep_last(std::int32_t env, const Row& row) const;
   void fail(std::int32_t env, const Fault& reason);
   Fault mark_failed(std::int32_t env, Fault reason);

@@ -2,33 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepmill import _native
-from stepmill.errors import EnvIdError, InputError, StateError, UnsupportedError
-from stepmill.spec import PoolSpec
-from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text
+from stepmill.errors import EnvError, EnvIdError, InputError, StateError, UnsupportedError
+from stepmill.hosts.process.notes import note_of_bytes, write_own_note
+from stepmill.hosts.process.remote_error import describe, rebuild
+from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text, space_text
+
+_MOVABLE = ("memory", "simulator", "methods", "pickle")  # the kinds of states that mean something in another process
+
+
+class PoolMemory(NamedTuple):
+    """Everything that decides how the envs of a pool go on, and what their engine hands out next.
+
+    Attributes:
+        origins: What all of its envs are.
+        env_ids: Those that were ever reset; the seed of an env that was not is its state.
+        states: Of these envs; None if there are none.
+        rest: What ``_native.EngineCheckpoint`` has taken: rows that nobody has received, what the next resets are
+            given, counts.
+        on_its_way: The batch of a call that was interrupted when it was about to return it; None if there is none.
+    """
+
+    origins: tuple[StateOrigin, ...]
+    env_ids: list[int]
+    states: SavedStates | None
+    rest: Any
+    on_its_way: _ResultOnItsWay | None
+
+
+class _ResultOnItsWay(NamedTuple):
+    """A result that the next call returns, or the error that it raises with it."""
+
+    result: Any
+    error: EnvError | None
+    causes: list[bytes | None]  # of the errors; pickle leaves them out
+
+    @classmethod
+    def of(cls, result: Any, error: EnvError | None) -> _ResultOnItsWay:
+        causes = [] if error is None else [one.__cause__ for one in error.errors]
+        return cls(result, error, [None if one is None else describe(one) for one in causes])
+
+    def parts(self) -> tuple[Any, EnvError | None]:
+        for one, cause in zip([] if self.error is None else self.error.errors, self.causes, strict=True):
+            one.__cause__ = None if cause is None else rebuild(cause)
+        return self.result, self.error
 
 
 class StateKeeper:
-    """Saves and restores the envs of one engine."""
+    """Saves and restores the envs of one engine.
 
-    def __init__(self, engine: _native.Engine, spec: PoolSpec) -> None:
+    Args:
+        engine: Steps the envs.
+        name: What they are.
+        configs: Their configurations, one per env. Envs that share one share the object.
+        max_episode_steps: Their time limit, if they do not have their own ones.
+    """
+
+    def __init__(
+        self, engine: _native.Engine, name: str, configs: Sequence[Mapping[str, Any]], max_episode_steps: int | None
+    ) -> None:
         self._engine = engine
-        self._num_envs = len(spec.env_configs)
+        self._num_envs = len(configs)
         self._ways: tuple[str, ...] = engine.host.state_ways
         # Each Python env is asked when it is saved.
         kind = "methods" if self._ways[0] == "methods" else self.kind
         self._why_not = kind.partition(": ")[2] if kind.startswith("none") else None
-        limits = engine.host.episode_limits or [spec.max_episode_steps] * self._num_envs
+        limits = engine.host.episode_limits or [max_episode_steps] * self._num_envs
         known: dict[tuple[int, int | None], StateOrigin] = {}  # thousands of envs usually share one configuration
-        keys = list(zip(map(id, spec.env_configs), limits, strict=True))
-        for env_id, (config, key) in enumerate(zip(spec.env_configs, keys, strict=True)):
+        spaces = space_text(engine.host.observation), space_text(engine.host.action)
+        keys = list(zip(map(id, configs), limits, strict=True))
+        for env_id, (config, key) in enumerate(zip(configs, keys, strict=True)):
             if key not in known:
                 simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
-                told = configuration_text(config), limits[env_id], simulator
-                known[key] = StateOrigin(spec.id, self._ways[0], *told)
+                told = configuration_text(config), limits[env_id], simulator, *spaces
+                known[key] = StateOrigin(name, self._ways[0], *told)
         origins = tuple(known[key] for key in keys)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins
 
@@ -40,33 +91,68 @@ class StateKeeper:
 
     def save(self, env_ids: Any, by: str | None = None) -> SavedStates:
         """The states of some envs; None: of all. ``by``: the way to save them, if it is not the usual one."""
-        self._check_kind("save")
-        if by is not None and by not in self._ways:
-            ways = " or ".join(map(repr, self._ways))
-            hint = "; it needs backend='process' and num_workers=num_envs" if by == "fork" else ""
-            raise UnsupportedError(f"save: by: expected {ways}, the ways to save these envs, got {by!r}{hint}")
-        buffer, bounds, kept = _native.EngineStates(self._engine).save(env_ids, by)
+        self._check_kind("save", by)
+        return self._found(env_ids, by, *_native.EngineStates(self._engine).save(env_ids, by))
+
+    def _found(self, env_ids: Any, by: str | None, buffer: bytes, bounds: Any, kept: list[Any] | None) -> SavedStates:
+        """What the engine has saved. ``kept``: if some of the states are elsewhere, see ``StateTicket``."""
         origins = self._origins_of(env_ids, by)
-        keepers: tuple[object, ...] = ()
-        if kept is not None:  # some of them are elsewhere
-            keepers = tuple(getattr(one, "keeper", None) for one in kept)
-            origins = _of_kinds(origins, [getattr(one, "kind", None) for one in kept])
-        return SavedStates(origins, buffer, bounds, keepers)
+        if kept is None:
+            return SavedStates(origins, buffer, bounds)
+        origins = _of_kinds(origins, [getattr(one, "kind", None) for one in kept])
+        return SavedStates(origins, buffer, bounds, tuple(getattr(one, "keeper", None) for one in kept))
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments: nothing is to happen between it and the caller."""
+        states = self.checked(given, env_ids)
+        return _native.EngineStates(self._engine).restore, (*states.parts, env_ids, states)
+
+    def send_restore(self, states: SavedStates, env_ids: Sequence[int]) -> None:
+        """Restores states that ``checked`` has returned, for an engine that gives results as they are ready."""
+        _native.EngineStates(self._engine).send_restore(*states.parts, env_ids, states)
+
+    def checked(self, given: Any, env_ids: Any) -> SavedStates:
+        """One state per env, from what the user gave. Raises if one of them is not for its env."""
         self._check_kind("restore")
         count = self._num_envs if env_ids is None else _count_of(env_ids)
         if isinstance(given, SavedState):
             given = given.repeated(count)
         states = _read_states(given, count)
         self._check_origins(states.origins, env_ids, count)
-        buffer, bounds = states.parts
-        return _native.EngineStates(self._engine).restore, (buffer, bounds, env_ids, states)
+        return states
 
-    def _check_kind(self, what: str) -> None:
+    def save_all(self, by: str | None) -> PoolMemory:
+        """Waits until every action has its result, and saves the whole pool."""
+        self._check_kind("checkpoint", by)
+        env_ids, saved, rest, on_its_way = self._checkpoint().take(by)
+        states = None if saved is None else self._found(env_ids, by, *saved)
+        kinds = {one.kind for one in (() if states is None else states.origins)}
+        for kind in kinds.difference(_MOVABLE):
+            raise UnsupportedError(f"checkpoint: states of the kind {kind!r} cannot leave this process")
+        held = None if on_its_way is None else _ResultOnItsWay.of(*on_its_way)
+        return PoolMemory(self._origins, env_ids, states, rest, held)
+
+    def restore_all(self, memory: PoolMemory) -> None:
+        """Makes a new pool what another one was. If it raises, the pool is of no use any more."""
+        self._check_kind("resume")
+        self._check_origins(memory.origins, None, self._num_envs)
+        if memory.states is not None:
+            function, arguments = self.restoring(memory.states, memory.env_ids)
+            function(*arguments)
+        held = memory.on_its_way
+        self._checkpoint().give(memory.rest, None if held is None else held.parts())
+
+    def _checkpoint(self) -> _native.EngineCheckpoint:
+        is_here = self._engine.host.backend in ("inline", "thread")
+        return _native.EngineCheckpoint(self._engine, *((write_own_note, note_of_bytes) if is_here else (None, None)))
+
+    def _check_kind(self, what: str, by: str | None = None) -> None:
         if self._why_not is not None:
             raise UnsupportedError(f"{what}: {self._why_not}")
+        if by is not None and by not in self._ways:
+            ways = " or ".join(map(repr, self._ways))
+            hint = "; it needs backend='process' and num_workers=num_envs" if by == "fork" else ""
+            raise UnsupportedError(f"{what}: by: expected {ways}, the ways to save these envs, got {by!r}{hint}")
 
     def _origins_of(self, env_ids: Any, way: str | None = None) -> tuple[StateOrigin, ...]:
         origins = self._origins

@@ -142,8 +142,8 @@ class Guardian:
     def adopt(self, newcomers: dict[int, Callable[[int], None]]) -> None:
         """Watches processes that became our children since ``hold``, as ``keep`` does; the others are strays."""
         self._holds, self._looks_again = False, True
-        for pid, on_exit in newcomers.items():
-            self.keep(pid, on_exit)
+        for pid in children() & newcomers.keys():  # the numbers come from processes that run the code of others
+            self.keep(pid, newcomers[pid])
 
     def run(self) -> Task:
         """Serves until a callback returns a task."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -36,8 +37,10 @@ from stepmill.settings import GYMNASIUM_MODES, OutputLibrary, Settings, check_se
 from stepmill.spec import PoolSpec
 from stepmill.values.arguments import whole_number
 from stepmill.values.saved_states import SavedState, SavedStates
+from stepmill.views.checkpoint import Checkpoint, MakeArguments, Place
 from stepmill.views.direct import Call, direct
 from stepmill.views.model_calls import get_model, set_model
+from stepmill.views.order import record_order, replay_order
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
@@ -60,6 +63,7 @@ class PoolView(Uncopyable):
     _page: Watch | None = None  # the page that shows this pool
     _rollouts: Rollouts | None = None
     _states: StateKeeper | None = None
+    _made_with: MakeArguments | None = None
 
     def __init__(
         self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
@@ -88,7 +92,9 @@ class PoolView(Uncopyable):
             **arguments: What the constructor of this class takes besides, if it is one of yours.
         """
         settings = pool.settings if output is None else replace(pool.settings, output=output)
-        return cls(pool._engine, pool._pool_spec, settings, **arguments)
+        view = cls(pool._engine, pool._pool_spec, settings, **arguments)
+        view._made_with = pool._made_with
+        return view
 
     # ---- properties --------------------------------------------------------------------------
 
@@ -307,9 +313,12 @@ class PoolView(Uncopyable):
             ((100, 4, 4), (100, 4))
             >>> more = pool.rollout(lean, 100)  # goes on
         """
+        return self._all_rollouts()(policy, steps, seed, observation)
+
+    def _all_rollouts(self) -> Rollouts:
         if self._rollouts is None:
             self._rollouts = Rollouts(self._engine, self._settings)
-        return self._rollouts(policy, steps, seed, observation)
+        return self._rollouts
 
     def play(
         self, policy: Policy, *, seed: int = 0, episodes: Iterable[int | None] | None = None, raise_errors: bool = True
@@ -503,10 +512,95 @@ class PoolView(Uncopyable):
         keeper = self._keeper()
         return keeper.restoring(keeper.save(self._ids([source]))[0], targets)
 
+    def checkpoint(self, path: Place, *, by: str | None = None) -> None:
+        """Writes the whole pool to a file, from which ``stepmill.resume`` goes on as this pool does.
+
+        It waits until every action that was sent has its result. Results that were not received yet are part of the
+        checkpoint, and stay in flight.
+
+        Args:
+            path: The file. It is complete or as it was, whatever happens meanwhile. Or a binary file that is open for
+                writing, such as an ``io.BytesIO``.
+            by: As in ``save``.
+
+        Raises:
+            UnsupportedError: Envs of this kind cannot be saved; ``state_kind`` says why.
+            EnvError: The worker of an idle env is gone. The env's next action tells of it, and then it can be saved.
+            ResourceError: The file cannot be written. The former one is as it was.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> obs, info = pool.reset(seed=7)
+            >>> pool.checkpoint("run.pool")
+            >>> again = stepmill.resume("run.pool")
+            >>> bool((again.step(np.ones(4, int))[0] == pool.step(np.ones(4, int))[0]).all())
+            True
+        """
+        if self._made_with is None:
+            raise UnsupportedError("checkpoint: this pool was not made by stepmill.make, so that it cannot be resumed")
+        memory = self._keeper().save_all(by)
+        rollouts = None if self._rollouts is None else self._rollouts.memory
+        Checkpoint(self._made_with.packed(), memory, rollouts).write(path)
+
+    def _go_on_from(self, checkpoint: Checkpoint) -> None:
+        self._keeper().restore_all(checkpoint.memory)
+        if checkpoint.rollouts is not None:
+            self._all_rollouts().memory = checkpoint.rollouts
+
     def _keeper(self) -> StateKeeper:
         if self._states is None:
-            self._states = StateKeeper(self._engine, self._pool_spec)
+            spec = self._pool_spec
+            self._states = StateKeeper(self._engine, spec.id, spec.env_configs, spec.max_episode_steps)
         return self._states
+
+    # ---- the order of results ----------------------------------------------------------------
+
+    def record_order(self, path: str | os.PathLike[str]) -> None:
+        """Writes the order in which this async pool's results are received to a file, two bytes per row.
+
+        What each env does depends on its own actions alone. So a program that draws its random numbers with fixed
+        seeds does the same again, bit for bit, if it gets the results in the same order: see ``replay_order``. A batch
+        is in the file before you get it, and stays there if the program is killed.
+
+        Args:
+            path: The file; one that exists is replaced. It is complete at any moment, until the pool is closed.
+
+        Raises:
+            UsageError: Envs were sent actions or resets before, or the pool is sync (``UnsupportedError``).
+            ResourceError: The file cannot be written. From ``recv`` and ``step`` too, if the disk is full: no result is
+                lost, and the next ``recv`` returns it.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4, batch_size=2)
+            >>> pool.record_order("order.bin")
+            >>> pool.async_reset()
+            >>> first = pool.recv()[4]["env_id"]
+            >>> again = stepmill.make("CartPole-v1", num_envs=4, batch_size=2)
+            >>> again.replay_order("order.bin")
+            >>> again.async_reset()
+            >>> bool((again.recv()[4]["env_id"] == first).all())
+            True
+        """
+        record_order(self._engine, self._pool_spec, self._settings, path)
+
+    def replay_order(self, path: str | os.PathLike[str]) -> None:
+        """Makes ``recv`` and ``step`` return results in the order that ``record_order`` has written to a file.
+
+        Envs run as they always do. Results that come too early are kept until it is their turn; a timeout of ``recv``
+        runs out where it did then, and nowhere else. The number of threads, worker processes and the backend may be
+        others.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InputError: The file is no such file, or was recorded with another task, configuration, seed, ``num_envs``
+                or ``batch_size`` (``StateError``). From ``recv`` and ``step`` too, where the run departs from the
+                recorded one: an env that was received then was not sent anything, or has failed only then or only
+                now, or the file ends.
+            UsageError: Envs were sent actions or resets before, or the pool is sync (``UnsupportedError``).
+        """
+        replay_order(self._engine, self._pool_spec, self._settings, path)
 
     # ---- the envs themselves -----------------------------------------------------------------
 
@@ -644,7 +738,7 @@ class PoolView(Uncopyable):
         if env_ids is None:
             return list(range(self.num_envs))
         try:
-            ids = [operator.index(one) for one in env_ids]
+            ids = [_whole(one) for one in env_ids]
         except TypeError:
             raise EnvIdError(f"env_id: expected a 1-d array of integers, got {env_ids!r}") from None
         for one in ids:
@@ -679,6 +773,13 @@ def watched(pool: PoolView) -> WatchedPool:
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return WatchedPool(pool._engine, pool._pool_spec.id, pool.num_envs, facts)
+
+
+def _whole(number: Any) -> int:
+    """A number as an int. Raises TypeError if it is no whole number, or a bool."""
+    if isinstance(number, bool):
+        raise TypeError("a bool is no id")
+    return operator.index(number)
 
 
 def _check_name(what: str, name: Any) -> None:

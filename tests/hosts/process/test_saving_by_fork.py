@@ -98,7 +98,7 @@ def test_a_restored_env_goes_on_as_the_saved_one(autoreset: str) -> None:
         first = pool.reset(options={"kept": 3})
         assert_same(pool.restore(pool.save()), first)
         lanes = Lanes(pool, [(i, 0) for i in range(3)])
-        for _ in range(3):
+        for _ in range(2):
             last = lanes.go(int(rng.integers(1, 9)))
             states, at = pool.save(), list(lanes.at)
             expected = lanes.go(20)
@@ -313,6 +313,7 @@ def test_clones_outlive_their_workers_and_end_with_the_pool() -> None:
     assert not left_since(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["the template", "the caller"])
 def test_clones_end_with_those_above_them(whose: str) -> None:
     out = run_well(
@@ -447,7 +448,7 @@ def test_a_restored_env_that_fails_is_built_again() -> None:
 
 
 @pytest.mark.parametrize("call", ["save", "restore"])
-@pytest.mark.parametrize("stride", [97, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [149, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_signal_handler_leaves_the_old_state_or_the_new_one(call: str, stride: int) -> None:
     with make(num_envs=2, seed=9, batch_size=2) as pool:
         pool.reset()
@@ -527,7 +528,7 @@ def test_a_clone_shares_the_memory_of_its_worker() -> None:
         pool.restore(states)
 
 
-@pytest.mark.parametrize("times", [60, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [20, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_saves_restores_and_forks_leave_nothing(times: int) -> None:
     with make(num_envs=2, seed=1) as pool:
         pool.reset()

@@ -67,6 +67,22 @@ def object_packer(tree: Any) -> Callable[[Any], bytes]:
     return pack
 
 
+def write_own_note(
+    _: int,
+    env_id: int,
+    info: Any,
+    final_info: Any,
+    objects: Any,
+    final_objects: Any,
+    error: BaseException | None,
+    phase: str,
+    *_message: Any,
+) -> bytes:
+    """The note of an env that is not in a worker, in the form that workers write."""
+    first, last = (None if part is None else outgoing.pickled(part) for part in (objects, final_objects))
+    return write_note(env_id, info, final_info, first, last, error, phase)
+
+
 def write_text(env_id: int, text: str) -> bytes:
     """The note of a native env: what it threw."""
     return pickle.dumps(text)
@@ -108,6 +124,12 @@ def read_notes(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | Non
         lambda: _read_all(notes),
         lambda _: [_or_left_out(note[1], functools.partial(_read_note, *note, _load_or_tell)) for note in notes],
     )
+
+
+def note_of_bytes(env_id: int, content: bytes) -> tuple[Any, ...] | str | None:
+    """What a note has behind its row and env; a native env's note is text."""
+    (note,) = read_notes([(0, env_id, content)])
+    return note[2:] if isinstance(note, Note) else note
 
 
 def _read_all(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | None]:

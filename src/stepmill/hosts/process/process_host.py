@@ -21,7 +21,7 @@ from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
 from stepmill.hosts.host import NativeStates
 from stepmill.hosts.process.caller.child_process import kill
-from stepmill.hosts.process.caller.clones import Clones, Waking, is_ticket
+from stepmill.hosts.process.caller.clones import Clones, WakeCall, is_ticket
 from stepmill.hosts.process.caller.construction import build_error
 from stepmill.hosts.process.caller.handles import WorkerHandle
 from stepmill.hosts.process.caller.launcher import Launcher
@@ -236,13 +236,15 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
             self._kinds.update(zip(unknown, self._ask("call", "state", unknown, "kind"), strict=True))
         return [env_id for env_id in alone if self._kinds[env_id] == "fork"]
 
-    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], _: list[Any]) -> None:
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
         """Asks all of them at once. Until its next action, a worker keeps what an env was before.
 
         For states by fork, other workers are made. They take their places when this has returned.
         """
-        if self._simulators is not None:
-            self._refuse_changed_models(env_ids, states)
+        if self._simulators is not None:  # before we ask: what replaces a worker that dies now is told
+            changes = [self._simulators.change_in(*one) for one in zip(env_ids, states, strict=True)]
+            former += map(self._model_changes.get, env_ids)
+            self._remember_changes(env_ids, changes)
         given = dict(zip(env_ids, states, strict=True))
         tickets = {} if self.is_native else {env_id: one for env_id, one in given.items() if is_ticket(one)}
         others = [env_id for env_id in env_ids if env_id not in tickets]
@@ -254,22 +256,22 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
 
     def _make_successors(self, tickets: dict[int, bytes], cancel_fd: int | None) -> None:
         with contextlib.ExitStack() as outboxes:
-            wakings = []
+            calls = []
             for env_id, ticket in tickets.items():
                 worker_id = self._worker_of[env_id]
                 clone = self.clones.find(env_id, ticket, self._launcher.shares[worker_id].python)
                 outbox = _native.create_outbox()
                 outboxes.callback(os.close, outbox)
                 attachment = {**self._attachment, "incarnation": self.next_incarnation(worker_id), "env_count": 1}
-                wakings.append(Waking(clone, worker_id, env_id, attachment, (self.arena, outbox)))
-            for waking, worker in zip(wakings, self.clones.wake(wakings, cancel_fd), strict=True):
-                former = self._workers[worker.worker_id], self._model_changes.get(waking.env_id)
-                self._successors.append(_Successor(waking.env_id, worker, *former))
-                self._put_worker(waking.env_id, worker, waking.clone.about)
-            for waking, one in zip(wakings, self._successors, strict=True):
+                calls.append(WakeCall(clone, worker_id, env_id, attachment, (self.arena, outbox)))
+            for call, worker in zip(calls, self.clones.wake(calls, cancel_fd), strict=True):
+                former = self._workers[worker.worker_id], self._model_changes.get(call.env_id)
+                self._successors.append(_Successor(call.env_id, worker, *former))
+                self._put_worker(call.env_id, worker, call.clone.about)
+            for call, one in zip(calls, self._successors, strict=True):
                 worker = one.worker
                 self.name_successor(
-                    worker.worker_id, worker.incarnation, worker.pid, worker.pidfd, worker.dump_fd, waking.fds[1]
+                    worker.worker_id, worker.incarnation, worker.pid, worker.pidfd, worker.dump_fd, call.fds[1]
                 )
 
     def _put_worker(self, env_id: int, worker: WorkerHandle, changes: ModelChange | None) -> None:
@@ -298,18 +300,10 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
             one.worker.close()
         self._successors.clear()
 
-    def _refuse_changed_models(self, env_ids: Sequence[int], states: Sequence[bytes]) -> None:
-        """A worker that takes the place of another one gets the changes that this host remembers, and no others."""
-        for env_id, state in zip(env_ids, states, strict=True):
-            if env_id in self._model_changes or state[-8:] != bytes(8):  # a state ends with the size of its changes
-                raise UnsupportedError(
-                    f"restore: the model of env {env_id}, or that of the saved env, was changed by set_model, and in "
-                    "worker processes such states are not restored: use backend='thread'"
-                )
-
-    def put_back(self, env_ids: Sequence[int], _: Sequence[Any]) -> None:
+    def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
         if self._successors:
             uninterrupted(lambda _: self._drop_successors())
+        self._remember_changes(env_ids, former)
         questions = [pickle.dumps(("state", "put_back", (), {}))] * len(env_ids)
         answers = uninterrupted(lambda _: self._answers("call", env_ids, questions))
         # The error that led here says which worker died; its envs are built again.

@@ -31,6 +31,15 @@ class Rollouts:
         self._remembering: Policy | None = None  # the last policy, if it has a memory of these envs' episodes
         self._last: tuple[int, Any] | None = None  # after the last one: the rows received, and what the envs showed
 
+    @property
+    def memory(self) -> tuple[Any, ...]:
+        """Where the next rollout goes on. A policy is not part of it."""
+        return self._number, self._has_begun, self._last
+
+    @memory.setter
+    def memory(self, memory: tuple[Any, ...]) -> None:
+        self._number, self._has_begun, self._last = memory
+
     def __call__(self, policy: Policy, steps: int, seed: int | None, observation: Any) -> Rollout:
         self._engine.check_usable()
         self._check_pool()

@@ -86,7 +86,7 @@ class Clone:
 
 
 @dataclass(frozen=True)
-class Waking:
+class WakeCall:
     """A clone that is to be made a worker: which one, and what the new process is told and given."""
 
     clone: Clone
@@ -97,7 +97,7 @@ class Waking:
 
     @property
     def incarnation(self) -> int:
-        """Of the worker that it will be."""
+        """The incarnation of the worker that it will be."""
         return int(self.attachment["incarnation"])
 
 
@@ -121,7 +121,7 @@ class Clones:
         self._alive: weakref.WeakValueDictionary[int, Clone] = weakref.WeakValueDictionary()
 
     def alive(self) -> list[Clone]:
-        """Those that can be woken."""
+        """The clones that can be woken."""
         return [clone for clone in self._alive.values() if clone.is_alive]
 
     def close(self) -> None:
@@ -219,16 +219,16 @@ class Clones:
             return clone
         raise StateError(f"restore: the state for env {env_id} cannot be restored: {why}")
 
-    def wake(self, wakings: Sequence[Waking], cancel_fd: int | None) -> list[WorkerHandle]:
+    def wake(self, calls: Sequence[WakeCall], cancel_fd: int | None) -> list[WorkerHandle]:
         """Makes a worker of each clone. They are ready, and wait to be told ``("serve",)``."""
         deadline = Deadline(_FORK_S, cancel_fd)
-        worker_ids = [one.worker_id for one in wakings]
+        worker_ids = [one.worker_id for one in calls]
         made = []
         with contextlib.ExitStack() as undo:
             undo.callback(self._launcher.adopt, worker_ids, ())
             self._launcher.hold(worker_ids)
-            ends = [_send(one, undo, deadline) for one in wakings]
-            for one, (wire, dump_fd) in zip(wakings, ends, strict=True):
+            ends = [_send(one, undo, deadline) for one in calls]
+            for one, (wire, dump_fd) in zip(calls, ends, strict=True):
                 pid, pidfd = _wait_until_ready(one, wire, deadline)
                 undo.callback(os.close, pidfd)
                 made.append((one.worker_id, one.incarnation, wire, pid, pidfd, dump_fd))
@@ -243,7 +243,7 @@ def is_ticket(state: bytes) -> bool:
     return len(state) == _TICKET.size and state.startswith(_MARK)
 
 
-def _send(waking: Waking, undo: contextlib.ExitStack, deadline: Deadline) -> tuple[Wire, int]:
+def _send(call: WakeCall, undo: contextlib.ExitStack, deadline: Deadline) -> tuple[Wire, int]:
     """Asks a clone for a worker. Returns our ends of it: wire, and the pipe for its stack."""
     wire, other = Wire.pair()
     undo.callback(wire.close)
@@ -251,17 +251,17 @@ def _send(waking: Waking, undo: contextlib.ExitStack, deadline: Deadline) -> tup
         dump_fd, dump = os.pipe2(os.O_CLOEXEC)
         undo.callback(os.close, dump_fd)
         try:
-            post = ("wake", waking.worker_id, waking.env_id, waking.attachment)
-            waking.clone.wire.send(post, [other.fileno(), dump, *waking.fds], deadline.left)
+            post = ("wake", call.worker_id, call.env_id, call.attachment)
+            call.clone.wire.send(post, [other.fileno(), dump, *call.fds], deadline.left)
         except (WireClosed, WireTimeout):
-            raise _lost(waking) from None
+            raise _lost(call) from None
         finally:
             os.close(dump)
     return wire, dump_fd
 
 
-def _wait_until_ready(waking: Waking, wire: Wire, deadline: Deadline) -> tuple[int, int]:
-    clone = waking.clone.wire
+def _wait_until_ready(call: WakeCall, wire: Wire, deadline: Deadline) -> tuple[int, int]:
+    clone = call.clone.wire
     try:
         ready = deadline.wait([wire.fileno(), clone.fileno()])
         if wire.fileno() in ready:
@@ -269,13 +269,13 @@ def _wait_until_ready(waking: Waking, wire: Wire, deadline: Deadline) -> tuple[i
             return pid, pidfd
         (_, described), _ = clone.recv(deadline.left)
     except (WireClosed, TimeoutError):
-        raise _lost(waking) from None
+        raise _lost(call) from None
     error = rebuild(described)
     raise ResourceError(
-        f"restore: no process can be forked for env {waking.env_id}: {summary(error)}", getattr(error, "errno", None)
+        f"restore: no process can be forked for env {call.env_id}: {summary(error)}", getattr(error, "errno", None)
     )
 
 
-def _lost(waking: Waking) -> StateError:
-    its = f"its process (pid {waking.clone.pid}) has ended, or does not answer"
-    return StateError(f"restore: the state for env {waking.env_id} cannot be restored: {its}")
+def _lost(call: WakeCall) -> StateError:
+    its = f"its process (pid {call.clone.pid}) has ended, or does not answer"
+    return StateError(f"restore: the state for env {call.env_id} cannot be restored: {its}")

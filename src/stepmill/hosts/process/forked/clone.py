@@ -23,7 +23,7 @@ from stepmill.system.guardian import become_subreaper, die_with_parent, flush_st
 _WIRE_S = 10.0  # the caller has sent it before it asked
 
 
-class Woken(BaseException):
+class Awakening(BaseException):
     """Raised in a process that a clone has forked, so that it leaves everything that the clone was doing.
 
     Attributes:
@@ -49,7 +49,7 @@ class ForkedProcess:
 
         Raises:
             StateError: This process has something that a fork does not copy.
-            Woken: This is another process, which continues where this one is now.
+            Awakening: This is another process, which continues where this one is now.
         """
         fd = self._receive_wire(call)
         try:
@@ -94,7 +94,7 @@ class ForkedProcess:
             post, fds = self._wait_for_call()
             random.setstate(drawn)
             self._wake(post, fds)
-        except Woken:
+        except Awakening:
             raise
         except BaseException:
             os._exit(1)
@@ -133,7 +133,7 @@ class ForkedProcess:
         self._wire.replace(out_of_reach(wire))
         self._dump_fd = out_of_reach(dump)
         answer_with_stack(self._dump_fd)
-        raise Woken(post, memory)
+        raise Awakening(post, memory)
 
     def wait_to_serve(self) -> None:
         """Tells the caller that the new worker is ready, and returns when it is to begin."""

@@ -17,7 +17,7 @@ from stepmill import _native
 from stepmill.errors import EnvError, StateError
 from stepmill.hosts.frames import frame_of
 from stepmill.hosts.process import outgoing
-from stepmill.hosts.process.forked.clone import ForkedProcess, Woken
+from stepmill.hosts.process.forked.clone import Awakening, ForkedProcess
 from stepmill.hosts.process.forked.unforkable import identity
 from stepmill.hosts.process.notes import object_packer, write_note, write_text
 from stepmill.hosts.process.remote_error import describe
@@ -101,8 +101,8 @@ class _Service:
         while True:
             try:
                 return self.worker.run()
-            except Woken as woken:
-                self._take_post(*woken.post, woken.fds)
+            except Awakening as awakening:
+                self._take_post(*awakening.post, awakening.fds)
                 self._process.wait_to_serve()
 
     def _take_post(self, worker_id: int, first_env: int, attachment: dict[str, Any], fds: list[int]) -> None:
@@ -181,7 +181,7 @@ class _Service:
             else:
                 value = _do(self._env(env_id), kind, name, args, kwargs)
             return outgoing.pickled_answer(f"{kind} {name!r} of env {env_id}", value)
-        except Woken:  # this is another process: the question was not asked here
+        except Awakening:  # this is another process: the question was not asked here
             raise
         except BaseException as error:
             return pickle.dumps((False, describe(error)))
@@ -225,7 +225,7 @@ class _Service:
         if self._builder is None:
             return _NativeAnswers(self.worker)
         alone = len(self._envs) == 1
-        states = PythonStates(self.worker, self._env, self._put_saved, set(), "" if alone else _BY_FORK)
+        states = PythonStates(self.worker, self._env, self._put_saved, self._renew, set(), "" if alone else _BY_FORK)
         return _PythonAnswers(self.worker, states, partial(self._process.clone, self._mappings) if alone else None)
 
 
@@ -281,7 +281,7 @@ class _NativeAnswers:
     def load(self, env_id: int, state: bytes) -> None:
         self._worker.keep(env_id, self._worker.save(env_id))
         try:
-            self._worker.load(env_id, state)  # if it refuses, the env is as it was
+            self._worker.load(env_id, state)  # if it refuses, `put_back` follows
         except ValueError as error:
             raise StateError(f"restore: env {env_id} did not take its state: {error}") from None
 

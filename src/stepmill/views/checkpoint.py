@@ -1,0 +1,215 @@
+"""Files from which a pool goes on: everything that decides its future, and what ``make`` was given.
+
+::
+
+    stepmill checkpoint FORMAT VERSION BYTES CHECKSUM       one line, which is checked before anything else is read
+    a pickle of that many bytes: the arguments of ``make``, states of envs, rows that nobody has received, counts
+
+It is written to a file at the side, which takes the place of the former one when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, BinaryIO, NamedTuple
+
+from stepmill._version import __version__
+from stepmill.errors import ResourceError, StateError, summary
+from stepmill.hosts.saving import PoolMemory
+from stepmill.settings import SETTINGS, Settings, check_settings
+from stepmill.values.saved_states import configuration_text
+
+FORMAT = 1
+MAY_DIFFER = ("num_threads", "num_workers", "backend")  # how envs run, rather than what they do
+Place = str | os.PathLike[str] | BinaryIO
+
+_HEAD = re.compile(rb"stepmill checkpoint (\d{1,9}) (\S{1,40}) (\d{1,18}) ([0-9a-f]{8})\n")
+_MOST_HEAD = 120
+
+
+# ---- what make was given -------------------------------------------------------------------------
+
+
+class _Given(NamedTuple):
+    """An argument that may be anything: pickled by name, or why it cannot be."""
+
+    content: bytes | None
+    why_not: str
+
+    @classmethod
+    def of(cls, value: Any) -> _Given:
+        try:
+            return cls(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), "")
+        except Exception as error:
+            return cls(None, summary(error))
+
+    def read(self, name: str, how: str) -> Any:
+        why = self.why_not
+        if self.content is not None:
+            try:
+                return pickle.loads(self.content)
+            except Exception as error:
+                why = summary(error)
+        raise StateError(f"resume: the {name} of the checkpointed pool cannot be imported here ({why}): pass {how}")
+
+
+@dataclass(frozen=True)
+class MakeArguments:
+    """What a pool was made with.
+
+    Attributes:
+        task: An id, a class, a factory, or a list of them.
+        config: The envs' own configuration, for all of them.
+        settings: All settings; those of ``MAY_DIFFER`` as the user gave them.
+    """
+
+    task: Any
+    env_type: str
+    env_config: Any
+    config: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, task: Any, env_type: str, env_config: Any, config: Any, given: Any, settings: Settings
+    ) -> MakeArguments:
+        all_of_them = {name: getattr(settings, name) for name in SETTINGS}
+        all_of_them |= {name: given[name] for name in MAY_DIFFER}
+        return cls(task, env_type, env_config, config, all_of_them)
+
+    def packed(self) -> dict[str, Any]:
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            **{name: _Given.of(getattr(self, name)) for name in ("task", "env_config", "config")},
+        }
+
+
+def arguments_for(packed: Mapping[str, Any], task: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ``make`` for a pool that goes on, from those of the former one and those of ``resume``."""
+    settings, own = dict(packed["settings"]), dict(given)
+    if "backend" in own:  # what was said about threads and workers was said about the other one
+        settings |= {"num_threads": None, "num_workers": None}
+    settings |= {name: own.pop(name) for name in MAY_DIFFER if name in own}
+    _refuse("env_type", packed["env_type"], own.pop("env_type", packed["env_type"]))
+    for name in [name for name in own if name in SETTINGS]:
+        _refuse(name, settings[name], _checked(name, own.pop(name), settings))
+    env_config = own.pop("env_config", None)
+    if env_config is None or packed["env_config"].content is not None:
+        known = packed["env_config"].read("env_config", "env_config=...")
+        _refuse("env_config", known, known if env_config is None else env_config)
+        env_config = known
+    config = own
+    if packed["config"].content is not None:
+        config = packed["config"].read("configuration", "all of its keys, such as key=value")
+        for name, value in own.items():
+            _refuse(name, config.get(name), value)
+    if task is None:
+        task = packed["task"].read("task", "it: stepmill.resume(path, task=...)")
+    return {"task_id": task, "env_type": packed["env_type"], "env_config": env_config, **settings, **config}
+
+
+def _checked(name: str, value: Any, settings: Mapping[str, Any]) -> Any:
+    """A setting as ``make`` would understand it, beside those that it depends on."""
+    beside = {key: settings[key] for key in ("num_envs", "output", "device")}
+    return getattr(check_settings(reward_dtype="float64", **{**beside, name: value}), name)
+
+
+def _refuse(name: str, mine: Any, given: Any) -> None:
+    """Raises if something was given that is not what it was."""
+    if name == "seed":
+        mine, given = list(mine), list(given)
+    if configuration_text({"": mine}) != configuration_text({"": given}):
+        raise StateError(
+            f"resume: {name}={given!r} was given, and the checkpoint has {mine!r}: only {', '.join(MAY_DIFFER)} may "
+            "differ"
+        )
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds.
+
+    Attributes:
+        arguments: What ``MakeArguments.packed`` returns.
+        memory: Of the engine and its envs.
+        rollouts: Of ``pool.rollout``; None if it was never called.
+    """
+
+    arguments: dict[str, Any]
+    memory: PoolMemory
+    rollouts: Any
+
+    def write(self, to: Place) -> None:
+        """Writes it to a file, complete or not at all, or into one that is open."""
+        try:
+            body = pickle.dumps(tuple(self), pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # an object in an observation or info that waits
+            raise StateError(f"checkpoint: what the pool holds cannot be pickled: {summary(error)}") from error
+        head = f"stepmill checkpoint {FORMAT} {__version__} {len(body)} {zlib.crc32(body):08x}\n".encode()
+        if not isinstance(to, str | os.PathLike):
+            to.write(head)
+            to.write(body)
+            return
+        path = os.fspath(to)
+        try:
+            _replace(path, head, body)
+        except OSError as error:
+            raise ResourceError(
+                f"checkpoint: {path} could not be written: {summary(error)}. The file that was there, if any, is as it "
+                "was",
+                error.errno,
+            ) from error
+
+    @classmethod
+    def read(cls, place: Place) -> Checkpoint:
+        """Reads one. Only the pickle of a whole file of this version is looked at."""
+        if isinstance(place, str | os.PathLike):
+            with open(place, "rb") as file:
+                return cls.read(file)
+        name = getattr(place, "name", "the file")
+        head = _HEAD.fullmatch(place.readline(_MOST_HEAD))
+        if head is None:
+            raise StateError(f"resume: {name} is no checkpoint of a pool, or ends too soon")
+        form, version, size, checksum = head.groups()
+        if int(form) != FORMAT or version.decode("ascii", "replace") != __version__:
+            raise StateError(
+                f"resume: {name} was written in format {int(form)} by stepmill {version.decode('ascii', 'replace')}: "
+                f"expected format {FORMAT}, and the same version, {__version__}: install that one to resume it"
+            )
+        body = place.read(int(size))
+        if len(body) != int(size) or f"{zlib.crc32(body):08x}".encode() != checksum:
+            raise StateError(f"resume: {name} is damaged: its checksum is that of other bytes, or it ends too soon")
+        try:
+            return cls(*pickle.loads(body))
+        except StateError:
+            raise
+        except Exception as error:
+            raise StateError(f"resume: {name} cannot be read here: {summary(error)}") from error
+
+
+def _replace(path: str, head: bytes, body: bytes) -> None:
+    side = f"{path}.part"
+    try:
+        with open(side, "wb") as file:
+            file.write(head)
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(side, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(side)
+        raise
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)  # the new name
+    finally:
+        os.close(folder)
