@@ -159,7 +159,7 @@ class PythonHost(Host, Protocol):
     # ---- saved states, for envs that are not in flight; the native half calls these ----------
 
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
-        """The state of each env: by the way that the user asked for, or by the usual one."""
+        """The state of each env: by the way that the user asked for, or by the usual one. May be a ``StateTicket``."""
         ...
 
     def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> BaseException | None:

@@ -12,7 +12,7 @@ from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import FramesAtOnce
 from stepmill.hosts.host import ClosedWhenDropped, Preparation, host_arguments, python_env_arguments
 from stepmill.hosts.infos import info_leaves, plain_info
-from stepmill.hosts.python_states import WAYS, PythonStates, common_kind, raise_first
+from stepmill.hosts.python_states import ELSEWHERE, WAYS, PythonStates, common_kind, raise_first
 from stepmill.hosts.rows import Note, RowFinisher, object_copier, object_parts, snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.description import EnvDescription
@@ -129,7 +129,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     @property
     def _states(self) -> PythonStates:
-        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven)
+        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven, ELSEWHERE)
 
     def _put_saved(self, env_id: int, env: Any) -> None:
         self._builder.adopt(env_id, env)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepmill.errors import ConfigError
+from stepmill.registry.env_state import HasLayerState
 from stepmill.registry.factories import close_quietly
 from stepmill.sources.models.python_env import PythonModels
 from stepmill.sources.source import PythonSource
@@ -64,6 +65,16 @@ class EnvBuilder:
                 )
         self._layers[env_id] = layers
         self._owners |= {id(layer): env_id for layer in layers}
+
+    def move(self, env_id: int, to: int) -> None:
+        """Gives the env of this process another number: the process takes the place of another one."""
+        layers = self._layers.pop(env_id, [])
+        self._layers[to] = layers
+        self._owners |= {id(layer): to for layer in layers}
+        for layer in layers:
+            if isinstance(layer, HasLayerState) and _has_own(layer, "env_id"):  # a BaseEnv, which knows its number
+                layer.env_id = to  # type: ignore[attr-defined]
+        self.models.move(env_id, to)
 
     def forget(self) -> None:
         """Drops all references to the envs."""
