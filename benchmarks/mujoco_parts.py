@@ -10,9 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-import stepmill
 from benchmarks import bare
-from benchmarks.timing import Calls, Effort, Log, interleaved
+from benchmarks.timing import Effort, Log, interleaved
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
 from stepmill.tools.measuring.machine import cores
@@ -60,38 +59,6 @@ def _has_batch() -> bool:
     except ImportError:
         return False
     return True
-
-
-def saving(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """Saving and restoring each env once, beside two calls of ``mj_copyData`` from Python. A row is an env."""
-    import mujoco
-
-    out = []
-    for env in SAVED_ENVS:
-        for num_envs in (1, 64):
-            log(f"saving {num_envs} {env}")
-            with stepmill.make(env, num_envs=num_envs, backend="inline") as pool:
-                pool.reset()
-                for _ in range(20):
-                    pool.step(pool.action_space.sample())
-                simulators = [pool._host.simulator(i) for i in range(num_envs)]  # type: ignore[attr-defined]
-                pairs = [(one.model, one.data, mujoco.MjData(one.model)) for one in simulators]
-
-                def copy_both_ways(pairs: list[Any] = pairs) -> None:
-                    for model, data, kept in pairs:
-                        mujoco.mj_copyData(kept, model, data)
-                    for model, data, kept in pairs:
-                        mujoco.mj_copyData(data, model, kept)
-
-                def save_and_restore(pool: Any = pool) -> None:
-                    pool.restore(pool.save())
-
-                runners = {"stepmill": Calls(save_and_restore, num_envs), "mujoco": Calls(copy_both_ways, num_envs)}
-                out.append({"env": env, "num_envs": num_envs, **interleaved(runners, effort)})
-    return out
-
-
-SAVED_ENVS = ("Ant-v5", "HalfCheetah-v5")
 
 
 def memory(_: Effort, log: Log) -> list[dict[str, Any]]:

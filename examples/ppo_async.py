@@ -2,6 +2,8 @@
 
     pip install 'stepmill[torch]'
     python examples/ppo_async.py                    # CartPole-v1
+    python examples/ppo_async.py --backend process --record-order order.bin
+    python examples/ppo_async.py --backend process --replay-order order.bin     # the same weights again
 
 `examples/ppo.py` is the same with a sync pool: read that first. What is different here:
 
@@ -11,6 +13,7 @@
   steps a fast env gives more trajectories than a slow one, but no kind of episode is favoured.
 - While the agent learns, actions of the older policy are under way. So the log-probability and the value of a step are
   those of the moment when its action was sent. PPO's ratio corrects for the difference.
+- Which results come first is chance, and seeds do not repeat it. A recorded order does.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +50,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--value-weight", type=float, default=0.5)
     parser.add_argument("--max-gradient", type=float, default=0.5)
     parser.add_argument("--episodes", type=count, default=100, help="played at the end")
+    parser.add_argument("--backend", default="auto", help="where envs run: thread, process or inline")
+    parser.add_argument("--record-order", type=Path, help="a file for the order in which results come")
+    parser.add_argument("--replay-order", type=Path, help="such a file: results come in the same order again")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per update")
     args = parser.parse_args()
     if args.total_steps < args.num_envs * args.num_steps:
@@ -148,7 +155,12 @@ class Trajectories:
 
 def train(args: argparse.Namespace) -> Agent:
     torch.manual_seed(args.seed)
-    pool = stepmill.make(args.env_id, num_envs=args.num_envs, batch_size=args.batch_size, seed=args.seed)
+    sizes = {"num_envs": args.num_envs, "batch_size": args.batch_size}
+    pool = stepmill.make(args.env_id, **sizes, seed=args.seed, backend=args.backend)
+    if args.record_order is not None:
+        pool.record_order(args.record_order)
+    if args.replay_order is not None:
+        pool.replay_order(args.replay_order)
     seen_as, acts_as = pool.single_observation_space, pool.single_action_space
     if not isinstance(seen_as, spaces.Box) or not isinstance(acts_as, spaces.Discrete):
         raise SystemExit(f"{args.env_id}: expected a Box, and Discrete actions, got {seen_as}, {acts_as}")
@@ -253,6 +265,11 @@ def evaluate(args: argparse.Namespace, agent: Agent) -> list[float]:
     return list(returns)
 
 
+def checksum(agent: Agent) -> int:
+    """The same number for the same weights."""
+    return zlib.crc32(b"".join(part.numpy().tobytes() for part in agent.state_dict().values()))
+
+
 def main() -> None:
     args = arguments()
     torch.set_num_threads(1)  # the networks are small: more threads would only get in each other's way
@@ -264,7 +281,8 @@ def main() -> None:
     returns = evaluate(args, agent)
     print(
         f"{args.env_id}, seed {args.seed}: mean return {np.mean(returns):.1f} ± {np.std(returns):.1f} "
-        f"over {len(returns)} episodes, after {seconds:.0f} s of training"
+        f"over {len(returns)} episodes, after {seconds:.0f} s of training; "
+        f"checksum of the weights {checksum(agent):08x}"
     )
 
 

@@ -28,6 +28,12 @@ std::optional<double> read_timeout(nb::handle timeout) {
   return seconds < kForever ? std::optional(seconds) : std::nullopt;
 }
 
+[[noreturn]] void refuse_to_wait(double seconds, std::int32_t expected) {
+  raise("RecvTimeoutError",
+        "recv(timeout=" + text_of(nb::repr(nb::float_(seconds))) + "): expected " + std::to_string(expected) +
+            " envs within that time, but the batch is not complete. They stay in flight: call recv() again");
+}
+
 std::optional<Clock::time_point> end_of(std::optional<double> timeout) {
   return timeout ? std::optional(Clock::now() + interval_of(*timeout)) : std::nullopt;
 }
@@ -125,6 +131,10 @@ nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool 
     read_timeout(timeout);
     return complete(false);
   }
+  if (replay_ && pool().in_flight_count() != 0) {
+    wait(std::nullopt);
+    return finish(false);
+  }
   return ready_some(enough, at_least, timeout, steps_only) ? finish(false) : nb::none();
 }
 
@@ -139,8 +149,7 @@ bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps
     if (!any && !wait_for_rows(1, false, Clock::time_point::min())) return false;
     if (!pool().ready()) pool().seal_early();
   }
-  wait(std::nullopt);
-  return true;
+  return wait_until(std::nullopt);
 }
 
 // Waits as long as one row follows the other in time. Whether so many were ready.
@@ -191,6 +200,7 @@ std::span<const std::int32_t> Engine::read_action(nb::handle action, nb::handle 
     for (const std::int32_t env : envs)
       if (nb::object value = nb::borrow(PyDict_GetItem(packed.ptr(), nb::int_(env).ptr())); value.is_valid())
         host_.give_objects(env, value);
+  was_sent_ = true;
   return envs;
 }
 
@@ -202,10 +212,28 @@ void Engine::start(std::span<const std::int32_t> envs, bool gather, bool recv_fo
 
 // Waits until the batch is ready. Ctrl-C raises and leaves everything in flight.
 void Engine::wait(std::optional<double> timeout) {
-  if (!wait_until(end_of(timeout)))
-    raise("RecvTimeoutError",
-          "recv(timeout=" + text_of(nb::repr(nb::float_(*timeout))) + "): expected " + std::to_string(pool().expected()) +
-              " envs within that time, but the batch is not complete. They stay in flight: call recv() again");
+  if (replay_ && !pool().gathering()) return wait_in_order(timeout);
+  if (wait_until(end_of(timeout))) return;
+  if (recorder_) recorder_->write_timeout();
+  refuse_to_wait(*timeout, pool().expected());
+}
+
+// Waits until all rows of the next recorded batch are kept. Whatever is ready is kept; envs run as they always do.
+void Engine::wait_in_order(std::optional<double> timeout) {
+  const std::int32_t expected = std::min(pool().options().batch_size, pool().in_flight_count());
+  const auto envs = replay_->next(expected, timeout.has_value());
+  if (envs.empty()) {
+    replay_->pass_timeout();
+    refuse_to_wait(*timeout, expected);
+  }
+  while (!std::all_of(envs.begin(), envs.end(), [this](std::int32_t env) { return replay_->has(env); })) {
+    ready_some(1, 1, nb::none(), false);
+    faults_.clear();
+    const Batch batch = pool().take_batch(faults_);
+    nb::object notes = take_notes(batch);
+    replay_->keep(batch, std::move(notes), std::exchange(faults_, {}));
+  }
+  replay_->check_failures();
 }
 
 // The same; returns false if the time is over before the batch is ready.
@@ -247,11 +275,15 @@ void Engine::count(const Batch& batch) {
 }
 
 nb::object Engine::finish(bool is_reset) {
+  const bool has_order = !pool().gathering();  // otherwise the caller has chosen it
+  nb::object notes;
   faults_.clear();
-  Batch batch = pool().take_batch(faults_);
+  Batch batch = replay_ && has_order ? replay_->take(faults_, notes) : pool().take_batch(faults_);
   last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
   count(batch);
-  nb::object extras = collect_extras(batch);
+  if (!replay_ || !has_order) notes = take_notes(batch);
+  if (recorder_) recorder_->set_batch(std::span(last_ids_).first(has_order ? last_ids_.size() : 0), faults_);
+  nb::object extras = collect_extras(notes);
   const bool is_looked_at = watching_ && note(batch);
   pending_.emplace(Pending{.result = output_->step_result(std::move(batch), faults_),
                            .extras = std::move(extras),
@@ -266,6 +298,7 @@ nb::object Engine::complete(bool as_reset) {
   nb::object result = pending_->is_shown ? pending_->result : shown(as_reset);
   // If we left a signal to Python, it would run the handler after we have returned and, if that raises, drop the result.
   look_for_signals();
+  if (recorder_) recorder_->write();
   const nb::object error = std::move(pending_->error);
   pending_.reset();
   if (error.is_none()) return result;
@@ -377,12 +410,31 @@ nb::object Engine::take_kept_notes(const Batch& batch, nb::object others) {
   return notes;
 }
 
-nb::object Engine::collect_extras(const Batch& batch) {
-  const nb::object notes = take_notes(batch);
+nb::object Engine::collect_extras(const nb::object& notes) const {
   if (!notes.is_valid() && faults_.empty()) return {};
   nb::list faults;
   for (const Fault& f : faults_) faults.append(fault_tuple(f));
   return nb::make_tuple(notes.is_valid() ? notes : nb::list(), faults);
+}
+
+// ---- the order of results ----------------------------------------------------------------------
+
+void Engine::check_unused(const char* what) {
+  const Use use(*this);
+  if (recorder_ || replay_)
+    raise("UsageError", std::string(what) + ": the order of this pool is recorded or replayed already");
+  if (was_sent_)
+    raise("UsageError", std::string(what) + ": envs were sent actions or resets before. Call it first, right after make()");
+}
+
+void Engine::record_order(int file, std::int64_t offset, bool wide, const std::string& name) {
+  check_unused("record_order");
+  recorder_ = std::make_unique<OrderRecorder>(OrderFile{Descriptor::duplicate(file), name, offset, wide});
+}
+
+void Engine::replay_order(int file, std::int64_t offset, bool wide, const std::string& name) {
+  check_unused("replay_order");
+  replay_ = std::make_unique<OrderReplay>(OrderFile{Descriptor::duplicate(file), name, offset, wide}, pool());
 }
 
 void Engine::count_elsewhere(std::uint64_t steps, std::uint64_t episodes, std::uint64_t failures) {
@@ -404,6 +456,8 @@ void Engine::close() {
   output_.reset();
   input_.reset();
   pending_.reset();
+  recorder_.reset();
+  replay_.reset();
   kept_notes_.clear();
   host_object_.attr("close")();
 }
@@ -424,13 +478,14 @@ int Engine::traverse(visitproc visit, void* arg) const {
     Py_VISIT(pending_->extras.ptr());
   }
   for (const auto& [env, note] : kept_notes_) Py_VISIT(note.ptr());
-  return 0;
+  return replay_ ? replay_->traverse(visit, arg) : 0;
 }
 
 void Engine::clear_references() {
   pending_.reset();
   kept_notes_.clear();
   watching_.reset();
+  replay_.reset();
   show_step_ = show_reset_ = nb::none();
 }
 

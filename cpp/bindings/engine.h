@@ -13,6 +13,7 @@
 #include "bindings/input/action_input.h"
 #include "bindings/output/batch_output.h"
 #include "bindings/host.h"
+#include "bindings/order.h"
 #include "core/pool.h"
 #include "core/watch_book.h"
 
@@ -58,6 +59,11 @@ class Engine {
   // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
   // starts one holds the arrays until it is done.
   void lock_pages(int gpu);
+  // Writes the order in which results are received to a file, or repeats that of a file: from `offset` on, in words of four
+  // bytes or two. `name`: for messages. For async pools that were not sent anything yet.
+  void check_unused(const char* what);  // refuses others, in the name of the call
+  void record_order(int file, std::int64_t offset, bool wide, const std::string& name);
+  void replay_order(int file, std::int64_t offset, bool wide, const std::string& name);
   const nanobind::object& host() const { return host_object_; }
 
   // Raises if any other method would: closed, forked, another call inside.
@@ -100,6 +106,7 @@ class Engine {
   void queue_reset(const ResetOrder& order, bool gather, nanobind::handle preparation);
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
+  void wait_in_order(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
   bool ready_some(int enough, int at_least, nanobind::handle timeout, bool steps_only,
                   std::optional<double> patience = std::nullopt);
@@ -114,7 +121,7 @@ class Engine {
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::object take_notes(const Batch& batch);
   nanobind::object take_kept_notes(const Batch& batch, nanobind::object others);
-  nanobind::object collect_extras(const Batch& batch);
+  nanobind::object collect_extras(const nanobind::object& notes) const;
   void drain();
   sm_reset_request read_options(nanobind::handle options) const;
 
@@ -145,6 +152,9 @@ class Engine {
   };
   std::optional<Watching> watching_;
   std::vector<Fault> faults_;
+  std::unique_ptr<OrderRecorder> recorder_;
+  std::unique_ptr<OrderReplay> replay_;
+  bool was_sent_ = false;  // an action or a reset
   // By env, the notes of rows that were taken from the pool and put back: see `EngineCheckpoint`.
   std::unordered_map<std::int32_t, nanobind::object> kept_notes_;
   bool closed_ = false;

@@ -22,6 +22,9 @@ namespace stepmill {
 
 nb::object EngineCheckpoint::take(nb::handle by) {
   const Engine::Use use(engine_);
+  if (engine_.replay_)
+    raise("UsageError", "checkpoint: this pool repeats the order of another run (replay_order), and some of its results are "
+                        "kept aside: make checkpoints in the run that records");
   nb::object on_its_way = nb::none();
   if (engine_.pending_) {
     engine_.show_pending();

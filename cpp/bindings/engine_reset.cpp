@@ -93,6 +93,7 @@ void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle prepar
   if (!preparation.is_none()) host_object_.attr("prepare")(preparation, list_of(envs));
   host_.give_options(order);
   // Nothing can fail from here on.
+  was_sent_ = true;
   for (std::size_t i = 0; i < envs.size(); ++i) {
     if (!order.resets(i)) {
       pool().table().state(envs[i]).command = SM_OBSERVE;
@@ -131,9 +132,10 @@ nb::object Engine::reset(nb::handle env_id, nb::handle seeds, nb::handle options
 // Waits for everything in flight and drops it: a reset of all envs makes it void.
 void Engine::drain() {
   pending_.reset();
+  if (replay_) replay_->drop();
   kept_notes_.clear();
   while (pool().in_flight_count() != 0) {
-    wait(std::nullopt);
+    wait_until(std::nullopt);
     Batch batch = pool().take_batch(faults_);
     host_.take_notes(batch, faults_);
     batch.store->release(batch.buffer);

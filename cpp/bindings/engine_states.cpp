@@ -68,8 +68,19 @@ nb::object EngineStates::save_idle(std::span<const std::int32_t> envs, nb::handl
 
 nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handle env_id) {
   const Engine::Use use(engine_);
+  queue_restore(buffer, bounds, env_id, true);
+  engine_.wait(std::nullopt);
+  return engine_.finish(true);
+}
+
+void EngineStates::send_restore(nb::handle buffer, nb::handle bounds, nb::handle env_id) {
+  const Engine::Use use(engine_);
+  queue_restore(buffer, bounds, env_id, false);
+}
+
+void EngineStates::queue_restore(nb::handle buffer, nb::handle bounds, nb::handle env_id, bool gather) {
   const auto envs = read_idle(env_id);
-  engine_.check_gathering();
+  if (gather || !engine_.pool().is_async()) engine_.check_gathering();
   const std::span<const std::byte> bytes = bytes_of(buffer);
   nb::object places = owned(PyArray_FROM_OTF(bounds.ptr(), NPY_INT64, NPY_ARRAY_CARRAY_RO));
   if (PyArray_SIZE(reinterpret_cast<PyArrayObject*>(places.ptr())) != 2 * std::ssize(envs))
@@ -84,8 +95,8 @@ nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handl
     states.push_back(bytes.subspan(static_cast<std::size_t>(first) + sizeof(SavedRow),
                                    static_cast<std::size_t>(last - first) - sizeof(SavedRow)));
   }
-  engine_.pool().make_room(static_cast<std::int32_t>(envs.size()), true);
-  engine_.host_.load(envs, states);
+  engine_.pool().make_room(static_cast<std::int32_t>(envs.size()), gather);
+  const nb::object late = engine_.host_.load(envs, states);
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
     SavedRow row;
@@ -95,9 +106,8 @@ nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handl
     engine_.pool().table().reset_request(envs[i]) = row.reset;
     engine_.pool().adopt(envs[i], std::nullopt);
   }
-  engine_.start(envs, true, true);
-  engine_.wait(std::nullopt);
-  return engine_.finish(true);
+  if (!late.is_none()) raise_again(late);
+  engine_.start(envs, gather, gather);
 }
 
 }  // namespace stepmill

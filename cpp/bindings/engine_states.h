@@ -21,11 +21,14 @@ class EngineStates {
   // Gives each env the state between two bytes of the buffer, and returns what `reset` returns: what the saved env showed
   // last. If it refuses, nothing has changed.
   nanobind::object restore(nanobind::handle buffer, nanobind::handle bounds, nanobind::handle env_id);
+  // The same without waiting: what the saved envs showed last comes as the results of these envs.
+  void send_restore(nanobind::handle buffer, nanobind::handle bounds, nanobind::handle env_id);
 
   // The same as `save`, for a caller that is inside the engine already. These envs were reset.
   nanobind::object save_idle(std::span<const std::int32_t> envs, nanobind::handle by);
 
  private:
+  void queue_restore(nanobind::handle buffer, nanobind::handle bounds, nanobind::handle env_id, bool gather);
   std::span<const std::int32_t> read_idle(nanobind::handle env_id);
 
   const nanobind::object engine_object_;

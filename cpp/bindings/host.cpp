@@ -1,5 +1,9 @@
 #include "bindings/host.h"
 
+#include <exception>
+#include <system_error>
+#include <thread>
+
 #include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/exit.h"
@@ -36,14 +40,37 @@ void Host::save(std::span<const std::int32_t> envs, nb::handle by, std::vector<s
   if (ends.size() != envs.size()) throw std::logic_error("save_envs: expected a state per env");
 }
 
-void Host::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
+// Calls it where no signal handler can raise: they run in the main thread.
+static void call_uninterrupted(const nb::object& method, const nb::list& ids, const nb::list& former) {
+  std::exception_ptr error;
+  const auto call = [&] {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      method(ids, former);
+    } catch (nb::python_error&) {
+      error = std::current_exception();
+    }
+  };
+  {
+    const nb::gil_scoped_release release;
+    try {
+      std::thread(call).join();
+    } catch (const std::system_error&) {  // the system has no more threads
+      call();
+    }
+  }
+  if (error) std::rethrow_exception(std::move(error));
+}
+
+nb::object Host::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
   nb::list given;
   for (const auto& one : states) given.append(to_bytes(one));
   const nb::list ids = list_of(envs), former;
+  const nb::object put_back = nb::find(*this).attr("put_back");
   try {
-    nb::find(*this).attr("load_envs")(ids, given, former);
+    return nb::find(*this).attr("load_envs")(ids, given, former);
   } catch (nb::python_error&) {  // also one of a signal handler, at any instant: here alone all of them go back
-    nb::find(*this).attr("put_back")(ids, former);
+    call_uninterrupted(put_back, ids, former);
     throw;
   }
 }

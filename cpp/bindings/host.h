@@ -105,7 +105,8 @@ class Host {
   virtual void save(std::span<const std::int32_t> envs, nanobind::handle by, std::vector<std::byte>& to,
                     std::vector<std::size_t>& ends);
   // Gives each of the envs, which are idle, what was saved of another one: all of them or, if it throws, none.
-  virtual void load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states);
+  // Returns what a signal handler has raised meanwhile, to be raised once all is done; nearly always None.
+  virtual nanobind::object load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states);
 
   // Adds what is not in the words of the pool (`counters/pool_record.h`) to what `stats` tells.
   virtual void add_stats(nanobind::dict&) const {}

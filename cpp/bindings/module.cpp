@@ -284,6 +284,9 @@ NB_MODULE(_native, m) {
            "preparation"_a = nb::none())
       .def("show_as", &Engine::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
       .def("lock_pages", &Engine::lock_pages, "gpu"_a)
+      .def("check_unused", &Engine::check_unused, "what"_a)
+      .def("record_order", &Engine::record_order, "file"_a, "offset"_a, "wide"_a, "name"_a)
+      .def("replay_order", &Engine::replay_order, "file"_a, "offset"_a, "wide"_a, "name"_a)
       .def("close", &Engine::close)
       .def("__reduce_ex__", &refuse_copy)
       .def("check_usable", &Engine::check_usable)
@@ -311,7 +314,10 @@ NB_MODULE(_native, m) {
       .def("connect", &NativeHost::connect, "env"_a)
       .def("check_idle", &NativeHost::check_all_idle, "env_ids"_a, "what"_a)
       .def("pictures", &NativeHost::pictures, "env_ids"_a)
-      .def_prop_ro("can_save", &NativeHost::can_save);
+      .def_prop_ro("can_save", &NativeHost::can_save)
+      .def("save_envs", &NativeHost::save_envs, "env_ids"_a, "by"_a.none())
+      .def("load_envs", &NativeHost::load_envs, "env_ids"_a, "states"_a, "former"_a)
+      .def("put_back", &NativeHost::put_back, "env_ids"_a, "former"_a);
   nb::class_<InlineHost, Host>(m, "InlineHost", nb::type_slots(collected<InlineHost>))
       .def("__init__", &make_inline_host)
       .def("replace", &InlineHost::replace, "env"_a, "by"_a)
@@ -343,7 +349,8 @@ NB_MODULE(_native, m) {
       .def("lend", &RemoteHost::lend, "group"_a, "env_ids"_a)
       .def("take_back", &RemoteHost::take_back, "group"_a, "states"_a)
       .def("keep_last", &RemoteHost::keep_last, "env_ids"_a, "leaves"_a)
-      .def("take_losses", &RemoteHost::take_losses, "env_ids"_a);
+      .def("take_losses", &RemoteHost::take_losses, "env_ids"_a)
+      .def_prop_ro("can_save", &RemoteHost::can_save);
 
   nb::class_<ParcelServer>(m, "ParcelServer")
       .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "read_mail"_a.none(), "write_note"_a.none())
@@ -354,7 +361,8 @@ NB_MODULE(_native, m) {
   nb::class_<EngineStates>(m, "EngineStates")
       .def(nb::init<nb::object>(), "engine"_a)
       .def("save", &EngineStates::save, "env_id"_a.none(), "by"_a = nb::none())
-      .def("restore", &EngineStates::restore, "buffer"_a, "bounds"_a, "env_id"_a.none());
+      .def("restore", &EngineStates::restore, "buffer"_a, "bounds"_a, "env_id"_a.none())
+      .def("send_restore", &EngineStates::send_restore, "buffer"_a, "bounds"_a, "env_id"_a.none());
 
   nb::class_<EngineCheckpoint>(m, "EngineCheckpoint")
       .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "write_note"_a.none(), "read_note"_a.none())

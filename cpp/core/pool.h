@@ -70,7 +70,7 @@ class Pool {
   // ---- sending ----
 
   bool in_flight(std::int32_t env) const { return in_flight_[static_cast<std::size_t>(env)] != 0; }
-  std::int32_t in_flight_count() const { return ring_in_flight_ + assigned_; }
+  std::int32_t in_flight_count() const { return ring_in_flight_ + assigned_ + kept_; }
   // Whether a reset of some envs is on its way.
   bool gathering() const { return is_async() && assigned_ != 0; }
 
@@ -124,6 +124,16 @@ class Pool {
   // An idle env was given another row of the action table. `lives`: also those that it had before this pool was made.
   virtual void adopt(std::int32_t env, std::optional<std::uint32_t> lives) {
     if (lives) former_lives_[static_cast<std::size_t>(env)] = *lives;
+  }
+
+  // ---- rows in another order (kept_rows.h) ----
+
+  const std::shared_ptr<BufferStore>& store() const { return store_; }
+  const std::shared_ptr<BufferStore>& gather_store() const { return gather_store_; }
+  // An env whose row was taken, and is kept for later, stays in flight.
+  void set_kept(std::int32_t env, bool kept) {
+    in_flight_[static_cast<std::size_t>(env)] = kept;
+    kept_ += kept ? 1 : -1;
   }
 
   // ---- copies to a device ----
@@ -203,6 +213,7 @@ class Pool {
   std::int32_t content_with_ = 0;
   bool content_with_steps_ = false;
   std::int32_t resets_in_flight_ = 0;  // for pools that return results as they are ready
+  std::int32_t kept_ = 0;              // envs whose rows are kept
   std::int32_t assigned_ = 0;          // rows assigned in `assigned_buffer_`
   Buffer* assigned_buffer_ = nullptr;  // sync mode, or a gather
   bool assigned_in_order_ = true;      // so far row i was assigned to env i

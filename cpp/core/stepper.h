@@ -71,7 +71,7 @@ class Stepper {
     }
   }
 
-  // If it throws, the env is as it was.
+  // If it throws, the env may be anything: give it what was saved before.
   void load(std::int32_t index, Reader from)
     requires(PlainMemory<E> || SavesItself<E>)
   {
@@ -86,7 +86,8 @@ class Stepper {
       std::memcpy(static_cast<void*>(&*envs_[index]), &saved.env, sizeof(E));  // some members may be constant
     } else {
       from.take(rng, resets);
-      load_itself(*envs_[index], from);
+      envs_[index]->load(from);
+      from.finish();
     }
     rngs_[index].set_state(rng);
     resets_[index] = resets;
@@ -153,20 +154,6 @@ class Stepper {
       return {*claimed.columns, claimed.row};
     }
   };
-
-  static void load_itself(E& env, Reader& from) {
-    std::vector<std::byte> before;
-    Writer keep(&before, add_bytes);
-    env.save(keep);
-    try {
-      env.load(from);
-      from.finish();
-    } catch (...) {
-      Reader again(before.data(), std::ssize(before));
-      env.load(again);
-      throw;
-    }
-  }
 
   static bool will_step(const sm_env_state& state) {
     return state.phase == SM_LIVE && state.command == SM_STEP;

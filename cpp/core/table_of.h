@@ -316,7 +316,7 @@ class EnvSet {
   }
   // How many bytes that is, if `load` takes any bytes of that number; otherwise 0.
   std::size_t state_bytes() const { return static_cast<std::size_t>(table_.state_bytes); }
-  // If it throws, the env is as it was.
+  // If it throws, the env may be anything: give it what was saved before.
   void load(std::int32_t id, std::span<const std::byte> state) {
     char error[SM_ERROR_CAPACITY];
     if (table_.load(envs_, id - first_id_, state.data(), std::ssize(state), error) != 0) throw std::invalid_argument(error);

@@ -69,6 +69,14 @@ def test_ppo_on_an_async_pool_prints_what_it_reached() -> None:
     assert "over 5 episodes" in run("ppo_async.py", "--total-steps", "1024", "--episodes", "5")
 
 
+def test_ppo_on_an_async_pool_repeats_a_recorded_training(tmp_path: Path) -> None:
+    def checksum(*arguments: str) -> str:
+        few = ("--total-steps", "2048", "--episodes", "1", "--backend", "process")
+        return run("ppo_async.py", *few, *arguments, str(tmp_path / "order.bin")).rpartition(" ")[2]
+
+    assert checksum("--record-order") == checksum("--replay-order")
+
+
 def test_ppo_on_an_own_env_survives_its_failures() -> None:
     few = ("--total-steps", "512", "--num-envs", "4", "--num-steps", "32", "--episodes", "5")
     end = run("ppo_own_env.py", *few, "--raises", "0.02", "--exits", "0.005")

@@ -310,7 +310,7 @@ def test_damaged_pickles_are_refused() -> None:
 
 
 @pytest.mark.parametrize("config", [[{}, {}], [{}, {"sutton_barto_reward": True}]], ids=["alike", "different"])
-@pytest.mark.parametrize("ids", [3, [2], [-1], [[0, 1]], [0.5], "ab", [0, 0], {"a": 1, "b": 2}], ids=repr)
+@pytest.mark.parametrize("ids", [3, [2], [-1], [[0, 1]], [0.5], "ab", [0, 0], [True], {"a": 1, "b": 2}], ids=repr)
 def test_bad_ids_are_refused(ids: Any, config: Any) -> None:
     with stepmill.make("CartPole-v1", num_envs=2, env_config=config) as pool:
         pool.reset()
@@ -318,6 +318,14 @@ def test_bad_ids_are_refused(ids: Any, config: Any) -> None:
         for call in (lambda: pool.save(ids), lambda: pool.restore(states, ids), lambda: pool.restore(states[0], ids)):
             with pytest.raises((errors.EnvIdError, errors.StateError)):
                 call()
+
+
+@pytest.mark.parametrize("source", [True, 2, -1, [0], 0.0, None], ids=repr)
+def test_fork_refuses_what_is_no_id(source: Any) -> None:
+    with stepmill.make("CartPole-v1", num_envs=2) as pool:
+        pool.reset()
+        with pytest.raises(errors.EnvIdError):
+            pool.fork(source, [0])
 
 
 def test_states_go_to_envs_of_the_same_configuration() -> None:

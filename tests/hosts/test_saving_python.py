@@ -17,13 +17,12 @@ from gymnasium.utils import EzPickle
 from gymnasium.vector.utils import iterate
 
 import stepmill
-from stepmill import errors, wrappers
-from stepmill.envs import DingEnvWrapper
+from stepmill import errors
 from support.envs import CountingEnv, ProbeTwin
 from support.envs.adapted import Chase
 from support.envs.contract import DmWalk, Pair, Walk
+from support.envs.layered import in_ding_wrapper, with_our_wrappers, with_wrappers_of_gymnasium
 from support.envs.many_spaces import AllTypes, Mixed, WildEnv
-from support.envs.scripted import ChanceEnv
 from support.lanes import Lanes
 from support.probes import MODES, assert_same
 from support.processes import kill_worker
@@ -31,37 +30,6 @@ from support.subprocesses import run_well
 
 STEPS = 40
 BACKENDS = ("inline", "process")
-BOX = spaces.Box(-1, 1, (2, 3), np.float32)
-
-
-def with_our_wrappers() -> Any:
-    """All of ours that remember something."""
-    env: Any = ChanceEnv(BOX, in_place=True)
-    for wrapper, arguments in (
-        (wrappers.EvalEpisodeReturn, {}),
-        (wrappers.NoopResetEnv, {"noop_max": 3}),
-        (wrappers.EpisodicLifeEnv, {}),
-        (wrappers.ObsNormEnv, {}),
-        (wrappers.RewardNormEnv, {}),
-        (wrappers.FrameStack, {"n_frames": 3}),
-        (wrappers.DelayReward, {"delay_reward_step": 3}),
-        (wrappers.TimeLimit, {"max_episode_steps": 17}),
-    ):
-        env = wrapper(env, **arguments)
-    return env
-
-
-def with_wrappers_of_gymnasium() -> Any:
-    env: Any = gymnasium.wrappers.PassiveEnvChecker(ChanceEnv(BOX))
-    env = gymnasium.wrappers.TimeLimit(gymnasium.wrappers.OrderEnforcing(env), 9)
-    env = gymnasium.wrappers.StickyAction(env, 0.3)
-    env = gymnasium.wrappers.NormalizeReward(gymnasium.wrappers.NormalizeObservation(env))
-    env = gymnasium.wrappers.FrameStackObservation(gymnasium.wrappers.DelayObservation(env, 2), 2)
-    return gymnasium.wrappers.TimeAwareObservation(gymnasium.wrappers.FlattenObservation(env))
-
-
-def in_ding_wrapper() -> Any:
-    return DingEnvWrapper(ChanceEnv(BOX), {"env_wrapper": [("FrameStack", {"n_frames": 2})], "max_episode_steps": 8})
 
 
 class Telling(ProbeTwin):

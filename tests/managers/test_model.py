@@ -8,6 +8,7 @@ call that would wait for an env at the gate, that env is let through: whatever t
 from __future__ import annotations
 
 import collections
+import copy
 import itertools
 import math
 import tempfile
@@ -83,6 +84,7 @@ class ModelEnv:
     seed: int | None = None  # of this episode, where it is known
     episodes: int = 0
     tries: int = 0
+    is_lost: bool = False  # its worker died
     order: Order = field(default_factory=Order)
     resets: collections.Counter[int] = field(default_factory=collections.Counter)
     seeds: Seeds = field(default_factory=Seeds)
@@ -105,7 +107,7 @@ class ModelEnv:
 
     def begin_reset(self, max_retry: int, is_automatic: bool) -> None:
         """Tries until it is good, waits at the gate, or has failed too often."""
-        self.state, self.action, self.is_automatic = RESET, None, is_automatic
+        self.state, self.action, self.is_automatic, self.is_lost = RESET, None, is_automatic, False
         while True:
             self.resets[self.order.order] += 1
             number = self.resets[self.order.order]
@@ -123,6 +125,7 @@ class ModelEnv:
         self.state, self.elapsed, self.tries = RUN, 0, 0
 
     def die(self) -> None:
+        self.is_lost = True
         self.resets.clear()
         self.seeds.source = None
 
@@ -228,6 +231,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.gate = Gate(Path(self.folder.name), N * LAUNCHES)
         self.launches = 0
         self.orders = itertools.count(1)
+        self.saved: dict[int, tuple[Any, ModelEnv]] = {}
         given: dict[str, Any] = {"auto_reset": auto_reset, "max_retry": max_retry, "retry_waiting_time": 0}
         if self.kind == "async":
             given |= {"wait_num": wait_num, "timeout": timeout}
@@ -273,6 +277,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if seeded:
             self.seed([True] * N, 5, True)
         self.launches += 1
+        self.saved.clear()  # they have places at the gate of the last launch
         model.envs = [ModelEnv(seeds=env.seeds) for env in model.envs]
         for env in model.envs:
             env.seeds = Seeds(env.seeds.given, env.seeds.dynamic, waits=env.seeds.given is not None)
@@ -481,6 +486,27 @@ class ManagerMachine(RuleBasedStateMachine):
             is_open = False in (old, new) and (env.what == END or env.state is RESET)
             env.seeds = Seeds(seed, new, True, is_open or env.seeds.is_open, env.seeds.source)
         self.manager.seed(given, dynamic_seed=dynamic)
+
+    # ---- saved states ----
+
+    def at_rest(self, asked: list[bool]) -> list[int]:
+        """Envs that can be saved at once."""
+        envs = enumerate([] if self.model.closed else self.model.envs)
+        return [i for i, env in envs if asked[i] and env.action is None and env.state is not RESET and not env.is_lost]
+
+    @rule(asked=masks)
+    def save(self, asked: list[bool]) -> None:
+        if chosen := self.at_rest(asked):
+            for env_id, state in zip(chosen, self.manager.save(chosen), strict=True):
+                self.saved[env_id] = state, copy.deepcopy(self.model.envs[env_id])
+
+    @rule(asked=masks)
+    def restore(self, asked: list[bool]) -> None:
+        chosen = [i for i in self.at_rest(asked) if i in self.saved]
+        states = [self.saved[i][0] for i in chosen]
+        if chosen and self.attempt(lambda: self.manager.restore(states, chosen)) is not None:
+            for env_id in chosen:
+                self.model.envs[env_id] = copy.deepcopy(self.saved[env_id][1])
 
     # ---- gates ----
 

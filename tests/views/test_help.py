@@ -9,6 +9,7 @@ import inspect
 import pydoc
 import re
 import weakref
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -86,6 +87,7 @@ CASES = [
     *((MAKERS[view], call) for view in ("gymnasium", "gym", "dm") for call in CALLS),
     (MAKERS["gymnasium"], "rollout"),
     (MAKERS["gymnasium"], "play"),
+    (MAKERS["gymnasium"], "record_order"),
     (MAKERS["gymnasium"], "checkpoint"),
     (stepmill, "resume"),
     *((None, call) for call in ("step", "reset")),
@@ -93,7 +95,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("maker", "call"), CASES)
-def test_the_examples_run(maker: Any, call: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_run(maker: Any, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"np": np, "stepmill": stepmill}
     if maker is None:

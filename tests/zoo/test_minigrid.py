@@ -11,6 +11,8 @@ import pytest
 
 import stepmill
 from support.islands import make_environment
+from support.lanes import Lanes
+from support.probes import MODES, assert_same
 
 pytest.importorskip("minigrid", reason="minigrid is not installed")
 
@@ -43,6 +45,29 @@ def test_episodes_are_those_of_gymnasium(make: Any, id: str, backend: str) -> No
     if id == "BabyAI-GoToObj-v0":
         assert len(missions) > 1
     twin.close()
+
+
+@pytest.mark.parametrize("autoreset", MODES)
+@pytest.mark.parametrize(
+    "id", ["BabyAI-GoToSeqS5R2-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0", "MiniGrid-KeyCorridorS3R1-v0"]
+)
+def test_a_restored_env_goes_on_as_the_saved_one(make: Any, id: str, autoreset: str) -> None:
+    settings: dict[str, Any] = {"num_envs": 2, "autoreset": autoreset, "max_episode_steps": 12, "render_mode": "rgb_array"}
+    pool = make(id, seed=3, backend="inline", **settings)
+    other = make(id, seed=8, backend="process", num_workers=2, **settings)
+    assert pool.state_kind == other.state_kind == "methods"
+    pool.reset()
+    other.reset()
+    lanes = Lanes(pool, [(0, 0), (1, 0)])
+    lanes.go(30)
+    states, at, drawn = pool.save(), list(lanes.at), pool.render()
+    expected = lanes.go(60)
+    for to in (pool, other):
+        for order in ([0, 1], [1, 0]):
+            to.restore([states[i] for i in order])
+            assert_same(list(to.render()), [drawn[i] for i in order])
+            got = Lanes(to, [at[i] for i in order]).go(60)
+            assert_same(got, [expected[i] for i in order])
 
 
 def same(seen: dict[str, Any], wanted: dict[str, Any]) -> bool:

@@ -59,7 +59,7 @@ class NativeHost final : public Host {
     }
   }
 
-  void load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override {
+  nanobind::object load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override {
     const std::size_t bytes = local_pool().envs().state_bytes();
     std::vector<std::byte> before;  // to go back to if one of them does not take its state
     std::vector<std::size_t> ends;
@@ -73,6 +73,7 @@ class NativeHost final : public Host {
     };
     try {
       for (; i < envs.size(); ++i) load_one(envs[i], states[i]);
+      return nanobind::none();
     } catch (const std::invalid_argument& error) {
       go_back();
       raise("StateError", "restore: the env did not take its state: " + std::string(error.what()));
@@ -80,6 +81,28 @@ class NativeHost final : public Host {
       go_back();
       throw;
     }
+  }
+
+  // The three methods of hosts of Python envs (stepmill/hosts/host.py), for an engine elsewhere that has these envs.
+
+  nanobind::list save_envs(const std::vector<std::int32_t>& env_ids, nanobind::handle by) {
+    std::vector<std::byte> saved;
+    std::vector<std::size_t> ends;
+    save(env_ids, by, saved, ends);
+    nanobind::list out;
+    for (std::size_t i = 0, first = 0; i < ends.size(); first = ends[i++])
+      out.append(to_bytes(std::span(saved).subspan(first, ends[i] - first)));
+    return out;
+  }
+
+  void load_envs(const std::vector<std::int32_t>& env_ids, const nanobind::list& states, nanobind::list former) {
+    const nanobind::list before = save_envs(env_ids, nanobind::none());
+    load_list(env_ids, states);  // all of them or none
+    former.extend(before);
+  }
+
+  void put_back(const std::vector<std::int32_t>& env_ids, const nanobind::list& former) {
+    load_list(std::span(env_ids).first(former.size()), former);
   }
 
   // The simulator of an env, which belongs to the host: it ends with it. None if the envs have none.
@@ -126,6 +149,13 @@ class NativeHost final : public Host {
   }
 
  private:
+  void load_list(std::span<const std::int32_t> envs, const nanobind::list& states) {
+    std::vector<std::span<const std::byte>> bytes;
+    for (nanobind::handle one : states) bytes.push_back(bytes_of(one));
+    if (bytes.size() != envs.size()) throw nanobind::value_error("expected a state per env");
+    load(envs, bytes);
+  }
+
   void load_one(std::int32_t env, std::span<const std::byte> state) {
     load_env(local_pool().envs(), env, simulator(env), state);
   }

@@ -46,6 +46,8 @@ class RemoteHost final : public Host {
 
   // ---- the host ----
 
+  // Whether native envs say how they can be saved.
+  bool can_save() const { return table() && table()->save; }
   // Calls the derived class: `dispatch()` sends what waits, so that envs step while the caller does something else.
   bool wants_attention() const override { return remote().has_more_waiting(); }
   void attend() override;

@@ -34,7 +34,7 @@ inline void save_env(const EnvSet& envs, std::int32_t env, nanobind::handle simu
   writer.put(text.size());
 }
 
-// If it throws, the env is as it was, but perhaps not the model of its next reset: load what was saved before.
+// If it throws, the env and the model of its next reset may be anything: load what was saved before.
 inline void load_env(EnvSet& envs, std::int32_t env, nanobind::handle simulator, std::span<const std::byte> state) {
   if (simulator.is_none()) {
     envs.load(env, state);

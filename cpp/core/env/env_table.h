@@ -203,7 +203,7 @@ struct sm_env_table {
   // How many bytes that is, if it is always the same and `load` takes any such bytes; otherwise 0.
   int64_t state_bytes;
   // Gives the env at `index` what `save` of an env of the same class and configuration has written. Returns 0, or writes
-  // the reason into `error`: then that env is as it was.
+  // the reason into `error`: then that env may be anything, and is given what it was before.
   int (*load)(void* envs, int32_t index, const void* bytes, int64_t count, char* error);
 };
 

@@ -42,8 +42,9 @@ void RemotePool::start(std::span<const std::int32_t> envs, bool, bool) {
     const auto e = static_cast<std::size_t>(env);
     keep_seed(env);
     const int group = group_of(env);
-    // A reset starts over, whatever was lost.
-    const bool fails = lost_[e] && table_.state(env).command != SM_RESET;
+    // A reset starts over, whatever was lost, and an env that was given a saved state goes on from there.
+    const std::uint8_t command = table_.state(env).command;
+    const bool fails = lost_[e] && command != SM_RESET && command != SM_RECALL;
     lost_[e] = 0;
     if (fails) {
       fail(env, losses_[static_cast<std::size_t>(group)]);

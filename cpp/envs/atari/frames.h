@@ -4,10 +4,14 @@
 // in grey in 28: so we translate, with a table that is learned from the emulator, colour by colour.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "envs/atari/area_resize.h"
 
@@ -69,6 +73,84 @@ class GreyTable {
   std::uint16_t entry_[256];
 };
 
+// The colours of colour numbers, as far as they are known: to draw a screen that the emulator no longer has.
+class ColourTable {
+ public:
+  // Screens have large areas of one colour, and rows that repeat.
+  bool knows(const std::uint8_t* screen, int height, int width) const {
+    std::uint32_t all = kKnown;
+    for (int y = 0; y < height; ++y, screen += width) {
+      if (y > 0 && std::memcmp(screen, screen - width, static_cast<std::size_t>(width)) == 0) continue;
+      for (int x = 0; x < width; ++x)
+        if (x == 0 || screen[x] != screen[x - 1]) all &= entry_[screen[x]];
+    }
+    return (all & kKnown) != 0;
+  }
+
+  // Takes the colours of a screen from the emulator's own picture, which is red, green, blue for each pixel.
+  void learn(const std::uint8_t* screen, const std::uint8_t* picture, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i, picture += 3)
+      entry_[screen[i]] = kKnown | static_cast<std::uint32_t>(picture[0] << 16 | picture[1] << 8 | picture[2]);
+  }
+
+  void draw(const std::uint8_t* screen, std::uint8_t* picture, std::size_t count) const {
+    for (std::size_t i = 0; i < count; ++i)
+      for (const int shift : {16, 8, 0}) *picture++ = static_cast<std::uint8_t>(entry_[screen[i]] >> shift);
+  }
+
+  std::span<std::uint8_t> bytes() { return {reinterpret_cast<std::uint8_t*>(entry_), sizeof(entry_)}; }
+
+ private:
+  static constexpr std::uint32_t kKnown = 1 << 24;
+
+  std::uint32_t entry_[256] = {};
+};
+
+// Rows of bytes, written without those that repeat: of the pictures of a game, that is most of them.
+class RowPacker {
+ public:
+  // `period`: after how many rows the next picture begins, which may be like the one before it.
+  RowPacker(std::span<std::uint8_t> rows, std::size_t row_bytes, std::size_t period)
+      : rows_(rows.data()), row_bytes_(row_bytes), period_(period), count_(rows.size() / row_bytes) {}
+
+  void pack(std::vector<std::uint8_t>& to) const {
+    const std::size_t kinds = to.size();
+    to.resize(kinds + count_);
+    for (std::size_t i = 0; i < count_; ++i) {
+      to[kinds + i] = i >= 1 && equal(i, i - 1) ? kAbove : i >= period_ && equal(i, i - period_) ? kBefore : kWritten;
+      if (to[kinds + i] == kWritten) to.insert(to.end(), at(i), at(i) + row_bytes_);
+    }
+  }
+
+  // How many of the first bytes `pack` has written; 0: none, as these are something else.
+  std::size_t packed_size(std::span<const std::uint8_t> from) const {
+    if (from.size() < count_ || from[0] != kWritten) return 0;
+    std::size_t size = count_;
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (from[i] > kBefore || (from[i] == kBefore && i < period_)) return 0;
+      if (from[i] == kWritten) size += row_bytes_;
+    }
+    return size <= from.size() ? size : 0;
+  }
+
+  void unpack(std::span<const std::uint8_t> from) const {
+    const std::uint8_t* written = from.data() + count_;
+    for (std::size_t i = 0; i < count_; ++i) {
+      std::memcpy(at(i), from[i] == kWritten ? written : at(i - (from[i] == kAbove ? 1 : period_)), row_bytes_);
+      if (from[i] == kWritten) written += row_bytes_;
+    }
+  }
+
+ private:
+  static constexpr std::uint8_t kWritten = 0, kAbove = 1, kBefore = 2;
+
+  std::uint8_t* at(std::size_t row) const { return rows_ + row * row_bytes_; }
+  bool equal(std::size_t row, std::size_t other) const { return std::memcmp(at(row), at(other), row_bytes_) == 0; }
+
+  std::uint8_t* rows_;
+  std::size_t row_bytes_, period_, count_;
+};
+
 struct FrameSizes {   // all >= 1
   int height, width;  // of the screen
   int channels;       // of a picture: 1 for grey, 3 for red, green, blue
@@ -124,7 +206,43 @@ class Frames {
       std::memcpy(memory_.stack + static_cast<std::size_t>(i) * bytes, newest_frame(), bytes);
   }
 
+  // Whether `draw` knows all colours of the screen. If not: `learn_colours` from a picture of it.
+  bool knows_colours() const { return colours_.knows(memory_.screen, sizes_.height, sizes_.width); }
+  void learn_colours(const std::uint8_t* picture) { colours_.learn(memory_.screen, picture, sizes_.screen_bytes()); }
+  void draw(std::uint8_t* picture) const { colours_.draw(memory_.screen, picture, sizes_.screen_bytes()); }
+
+  // The screen, both pictures and the known colours. Not the stack: it is an observation too, so that others keep it.
+  std::vector<std::uint8_t> packed() {
+    std::vector<std::uint8_t> out;
+    out.reserve(sizes_.screen_bytes());
+    for (const RowPacker& one : packers()) one.pack(out);
+    return out;
+  }
+
+  // False, and nothing has changed: it was not packed here, or by frames of other sizes.
+  bool unpack(std::span<const std::uint8_t> packed) {
+    std::span<const std::uint8_t> rest = packed;
+    for (const RowPacker& one : packers()) {
+      const std::size_t size = one.packed_size(rest);
+      if (size == 0) return false;
+      rest = rest.subspan(size);
+    }
+    if (!rest.empty()) return false;
+    for (const RowPacker& one : packers()) {
+      one.unpack(packed);
+      packed = packed.subspan(one.packed_size(packed));
+    }
+    return true;
+  }
+
  private:
+  std::array<RowPacker, 3> packers() {
+    const auto height = static_cast<std::size_t>(sizes_.height), width = static_cast<std::size_t>(sizes_.width);
+    return {RowPacker({memory_.screen, sizes_.screen_bytes()}, width, height),
+            RowPacker({memory_.pictures, 2 * sizes_.picture_bytes()}, width * static_cast<std::size_t>(sizes_.channels), height),
+            RowPacker(colours_.bytes(), 16, 64)};
+  }
+
   // The maximum of both pictures becomes the newest one.
   void maximum() {
     std::uint8_t* __restrict newest = memory_.pictures;
@@ -147,6 +265,7 @@ class Frames {
   FrameMemory memory_;
   bool fused_;
   GreyTable greys_;
+  ColourTable colours_;
   AreaResize resize_;
 };
 

@@ -40,6 +40,7 @@ class FrozenLake {
 
   explicit FrozenLake(const Config& config)
       : map_(map_of(config)),
+        map_is_random_(map_text(config).empty()),
         slip_(slips(config)),
         is_slippery_(config.flag("is_slippery")),
         goal_reward_(config.reals("reward_schedule").at(0)),
@@ -80,11 +81,15 @@ class FrozenLake {
     for (const char tile : map_->tiles()) numbers.push_back(static_cast<unsigned char>(tile));
   }
 
-  // The map too, for the same reason.
-  void save(Writer& to) const { to.put(state_, last_action_, probability_, map_->columns, map_->tiles()); }
+  // A random map too, for the same reason. Any other is that of the configuration.
+  void save(Writer& to) const {
+    to.put(state_, last_action_, probability_);
+    if (map_is_random_) to.put(map_->columns, map_->tiles());
+  }
   void load(Reader& from) {
-    LakeText lake;
-    from.take(state_, last_action_, probability_, lake.columns, lake.tiles);
+    from.take(state_, last_action_, probability_);
+    LakeText lake{map_->tiles(), 0, map_->columns};
+    if (map_is_random_) from.take(lake.columns, lake.tiles);
     const auto tiles = std::ssize(lake.tiles);
     if (lake.columns < 1 || tiles % lake.columns != 0 || state_ < 0 || state_ >= tiles)
       throw std::runtime_error("a state that is not on its map");
@@ -118,6 +123,7 @@ class FrozenLake {
   }
 
   std::shared_ptr<const LakeMap> map_;
+  bool map_is_random_;
   ThreeWay slip_;
   bool is_slippery_;
   double goal_reward_, hole_reward_, ice_reward_;

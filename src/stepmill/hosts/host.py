@@ -162,8 +162,13 @@ class PythonHost(Host, Protocol):
         """The state of each env: by the way that the user asked for, or by the usual one."""
         ...
 
-    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
-        """Gives each env a state. May add to ``former`` what they were, in the order of the envs."""
+    def load_envs(
+        self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]
+    ) -> BaseException | None:
+        """Gives each env a state. May add to ``former`` what they were, in the order of the envs.
+
+        Returns what a signal handler raised, if all of them have their states nevertheless.
+        """
         ...
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:

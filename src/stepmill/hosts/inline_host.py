@@ -105,8 +105,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         for env_id in env_ids:
             try:
                 if preparation.renew:
-                    close_quietly(self._envs[env_id])
-                    self._put_env(env_id, self._builder.build(env_id))
+                    self._renew(env_id)
                 if preparation.tell is not None:
                     preparation.tell(self._envs[env_id])
             except KeyboardInterrupt:
@@ -115,6 +114,10 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
                 self.fail_next(env_id, error.__cause__ or error)
             except BaseException as error:
                 self.fail_next(env_id, error)
+
+    def _renew(self, env_id: int) -> None:
+        close_quietly(self._envs[env_id])
+        self._put_env(env_id, self._builder.build(env_id))
 
     def _put_env(self, env_id: int, env: Any) -> None:
         self._envs[env_id] = env
@@ -125,7 +128,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     @property
     def _states(self) -> PythonStates:
-        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._proven)
+        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven)
 
     def _put_saved(self, env_id: int, env: Any) -> None:
         self._builder.adopt(env_id, env)
@@ -136,13 +139,36 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         return common_kind(self._states.kind(env_id) for env_id in range(self._num_envs))
 
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
-        return [self._states.save(env_id, by) for env_id in env_ids]
+        own = self._states
+        return [own.save(env_id, by) for env_id in env_ids]
 
-    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
-        contents = [self._states.read(*one) for one in zip(env_ids, states, strict=True)]
-        for env_id, content in zip(env_ids, contents, strict=True):
-            former.append(self._states.former(env_id, content))
-            self._states.give(env_id, content)
+    def load_envs(
+        self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]
+    ) -> BaseException | None:
+        own = self._states
+        contents = [own.read(*one) for one in zip(env_ids, states, strict=True)]
+        pairs = list(zip(env_ids, contents, strict=True))
+        if all(own.is_sure(*one) for one in pairs):
+            return self._load_surely(pairs)
+        for env_id, content in pairs:
+            former.append(own.former(env_id, content))
+            own.give(env_id, content)
+        return None
+
+    def _load_surely(self, pairs: Sequence[tuple[int, Any]]) -> BaseException | None:
+        """Gives envs states that they take in any case: again, if a signal handler raises meanwhile."""
+        own = self._states
+
+        def give(_: int | None) -> None:
+            for env_id, content in pairs:
+                own.give(env_id, content)
+
+        try:
+            give(None)
+        except BaseException as error:
+            uninterrupted(give)
+            return error
+        return None
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
         def work(_: int | None) -> None:

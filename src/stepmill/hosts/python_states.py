@@ -8,21 +8,25 @@ observation that is also a part of the env stays one. It is written and read onl
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import pickle
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 import numpy as np
 
 from stepmill.errors import StateError, StepmillError, UnsupportedError, summary
-from stepmill.hosts.process.pickling import dumps
+from stepmill.hosts.process import pickling
 from stepmill.registry.description import player_rows
-from stepmill.registry.env_state import check_layers, get_state, layer_name, set_state, why_no_state
+from stepmill.registry.env_state import check_layers, get_state, is_whole, layer_name, set_state, why_no_state
 from stepmill.registry.factories import close_quietly
 from stepmill.system.warn_once import warn_once
 from stepmill.values.trees import leaves
+
+# Remembers which modules can be imported: finding that out takes longer than to pickle a state.
+dumps = functools.partial(pickling.dumps, searched={})
 
 WAYS = ("methods", "pickle")  # how an env is saved: by its methods, or if the user asks for it, the whole object
 
@@ -40,13 +44,19 @@ class PythonStates:
     place: Where the envs are stepped.
     env_of: The env with an id.
     put_env: Puts another env in its place.
+    renew: Builds an env anew.
     proven: The envs whose pickles can be trusted; it adds to them.
     """
 
     def __init__(
-        self, place: _Place, env_of: Callable[[int], Any], put_env: Callable[[int, Any], None], proven: set[int]
+        self,
+        place: _Place,
+        env_of: Callable[[int], Any],
+        put_env: Callable[[int, Any], None],
+        renew: Callable[[int], None],
+        proven: set[int],
     ) -> None:
-        self._place, self._env_of, self._put_env, self._proven = place, env_of, put_env, proven
+        self._place, self._env_of, self._put_env, self._renew, self._proven = place, env_of, put_env, renew, proven
 
     def kind(self, env_id: int) -> str:
         """How an env is saved, in a word, or ``"none: "`` and why it cannot be."""
@@ -86,8 +96,12 @@ class PythonStates:
             raise StateError(f"restore: expected a state saved by {' or '.join(WAYS)} for env {env_id}, got {way!r}")
         return way, own, memory
 
+    def is_sure(self, env_id: int, content: Any) -> bool:
+        """Whether an env takes what ``read`` has returned in any case."""
+        return content[0] == "methods" and is_whole(self._env_of(env_id))
+
     def former(self, env_id: int, content: Any) -> Any:
-        """What an env is before it is given a state, for ``give_back``; None if it can only be reset."""
+        """What an env is before it is given a state, for ``give_back``."""
         if content[0] == "pickle":
             mine, its = ([layer_name(one) for one in _envs_in(env)] for env in (self._env_of(env_id), content[1]))
             with _Told("restore", env_id):
@@ -98,9 +112,10 @@ class PythonStates:
         except UnsupportedError:
             raise
         except Exception:
-            if self._place.memory(env_id)[1]:  # it has shown something
+            memory = self._place.memory(env_id)
+            if memory[1]:  # it has shown something
                 raise
-            return None  # it was never reset, so that there is nothing to go back to
+            return _NeverReset(memory)
 
     def give(self, env_id: int, content: Any) -> None:
         """Gives an env what ``read`` has returned. If it raises, the env may be anything."""
@@ -122,6 +137,9 @@ class PythonStates:
     def _give_back(self, env_id: int, former: Any) -> None:
         if isinstance(former, _Replaced):
             self._put_env(env_id, former.take())
+            self._place.set_memory(env_id, former.memory)
+        elif isinstance(former, _NeverReset):
+            self._renew(env_id)
             self._place.set_memory(env_id, former.memory)
         elif former is not None:
             self.give(env_id, self.read(env_id, former))
@@ -159,6 +177,12 @@ class _Replaced:
             close_quietly(self._env)
 
 
+class _NeverReset(NamedTuple):
+    """An env that has no state before its first reset: it is what it was when it was built."""
+
+    memory: tuple[Any, ...]
+
+
 class _Told:
     """Says of which env a state could not be found or taken. What the env raised is the cause."""
 
@@ -188,7 +212,7 @@ def _check_pickled(env_id: int, what: str, value: Any) -> None:
 def _picklable(env_id: int, info: Any) -> dict[Any, Any]:
     """The parts of an info that can be pickled. It decides nothing: a state without the rest of it is still whole."""
     kept = {}
-    for key, value in info.items():
+    for key, value in (info or {}).items():
         try:
             dumps((key, value))
             kept[key] = value

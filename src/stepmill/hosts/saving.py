@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,8 +12,7 @@ from stepmill import _native
 from stepmill.errors import EnvError, EnvIdError, InputError, StateError, UnsupportedError
 from stepmill.hosts.process.notes import note_of_bytes, write_own_note
 from stepmill.hosts.process.remote_error import describe, rebuild
-from stepmill.spec import PoolSpec
-from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text
+from stepmill.values.saved_states import SavedState, SavedStates, StateOrigin, configuration_text, space_text
 
 _MOVABLE = ("memory", "simulator", "methods", "pickle")  # the kinds of states that mean something in another process
 
@@ -55,23 +55,33 @@ class _ResultOnItsWay(NamedTuple):
 
 
 class StateKeeper:
-    """Saves and restores the envs of one engine."""
+    """Saves and restores the envs of one engine.
 
-    def __init__(self, engine: _native.Engine, spec: PoolSpec) -> None:
+    Args:
+        engine: Steps the envs.
+        name: What they are.
+        configs: Their configurations, one per env. Envs that share one share the object.
+        max_episode_steps: Their time limit, if they do not have their own ones.
+    """
+
+    def __init__(
+        self, engine: _native.Engine, name: str, configs: Sequence[Mapping[str, Any]], max_episode_steps: int | None
+    ) -> None:
         self._engine = engine
-        self._num_envs = len(spec.env_configs)
+        self._num_envs = len(configs)
         self._ways: tuple[str, ...] = engine.host.state_ways
         # Each Python env is asked when it is saved.
         kind = "methods" if self._ways[0] == "methods" else self.kind
         self._why_not = kind.partition(": ")[2] if kind.startswith("none") else None
-        limits = engine.host.episode_limits or [spec.max_episode_steps] * self._num_envs
+        limits = engine.host.episode_limits or [max_episode_steps] * self._num_envs
         known: dict[tuple[int, int | None], StateOrigin] = {}  # thousands of envs usually share one configuration
-        keys = list(zip(map(id, spec.env_configs), limits, strict=True))
-        for env_id, (config, key) in enumerate(zip(spec.env_configs, keys, strict=True)):
+        spaces = space_text(engine.host.observation), space_text(engine.host.action)
+        keys = list(zip(map(id, configs), limits, strict=True))
+        for env_id, (config, key) in enumerate(zip(configs, keys, strict=True)):
             if key not in known:
                 simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
-                told = configuration_text(config), limits[env_id], simulator
-                known[key] = StateOrigin(spec.id, self._ways[0], *told)
+                told = configuration_text(config), limits[env_id], simulator, *spaces
+                known[key] = StateOrigin(name, self._ways[0], *told)
         origins = tuple(known[key] for key in keys)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins
 
@@ -92,14 +102,22 @@ class StateKeeper:
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments: nothing is to happen between it and the caller."""
+        buffer, bounds = self.checked(given, env_ids).parts
+        return _native.EngineStates(self._engine).restore, (buffer, bounds, env_ids)
+
+    def send_restore(self, states: SavedStates, env_ids: Sequence[int]) -> None:
+        """Restores states that ``checked`` has returned, for an engine that gives results as they are ready."""
+        _native.EngineStates(self._engine).send_restore(*states.parts, env_ids)
+
+    def checked(self, given: Any, env_ids: Any) -> SavedStates:
+        """One state per env, from what the user gave. Raises if one of them is not for its env."""
         self._check_kind("restore")
         count = self._num_envs if env_ids is None else _count_of(env_ids)
         if isinstance(given, SavedState):
             given = given.repeated(count)
         states = _read_states(given, count)
         self._check_origins(states.origins, env_ids, count)
-        buffer, bounds = states.parts
-        return _native.EngineStates(self._engine).restore, (buffer, bounds, env_ids)
+        return states
 
     def save_all(self, by: str | None) -> PoolMemory:
         """Waits until every action has its result, and saves the whole pool."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from stepmill.envs.env_info import BaseEnvInfo
@@ -26,6 +26,7 @@ from stepmill.managers.scheduler import Scheduler
 from stepmill.managers.states import EnvState, Standing
 from stepmill.registry.factories import close_quietly
 from stepmill.values.arguments import true_or_false
+from stepmill.values.saved_states import SavedState, SavedStates
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
     from stepmill.tools.watching.watch import Watch
@@ -68,7 +69,6 @@ class BaseEnvManager(Uncopyable):
         self._ref: Any = None
         self._page: Watch | None = None
         self._spaces: EnvSpaces | None = None
-        self._samplers: dict[int, Any] = {}  # action spaces by env id, for envs without a `random_action`
         self._scheduler = Scheduler(self, self._recipes, self._settings, self._backend, self._resets_abnormal)
 
     @classmethod
@@ -162,6 +162,66 @@ class BaseEnvManager(Uncopyable):
         """
         self._scheduler.require_launched()
         self._scheduler.reset(read_reset_params(reset_param, env_id, self.env_num))
+
+    # ---- saved states ------------------------------------------------------------------------
+
+    @property
+    def state_kind(self) -> str:
+        """How envs are saved, or ``"none: "`` and why they cannot be; see the ``state_kind`` of pools."""
+        return self._scheduler.pool.state_kind
+
+    def save(self, env_ids: Any = None, *, by: str | None = None) -> SavedStates:
+        """Saves envs as they are now, with all that the manager knows about them.
+
+        That is their state (``env_state``), how many episodes they have ended, their seeds, the parameters of their
+        resets and what their next ``random_action`` is. Waits for those that are being reset.
+
+        Args:
+            env_ids: The envs; by default all.
+            by: ``"pickle"`` pickles envs as they are; see the ``save`` of pools.
+
+        Returns:
+            A sequence of states, one per env, for ``restore``. They cannot change, and can be pickled.
+
+        Raises:
+            UsageError: The manager is not launched; or one of the envs has an action in flight, or a result that no
+                ``step`` has returned (``InFlightError``); or it cannot be saved (``UnsupportedError``).
+
+        Example:
+            >>> states = manager.save()
+            >>> timesteps = manager.step({env_id: 1 for env_id in manager.ready_obs})
+            >>> manager.restore(states)  # as if that step had not been
+        """
+        self._scheduler.require_launched()
+        return self._scheduler.save(read_ids(env_ids, self.env_num), by)
+
+    def restore(self, states: SavedStates | SavedState | Sequence[SavedState], env_ids: Any = None) -> None:
+        """Gives envs saved states, and they go on from there. ``ready_obs`` has what they show.
+
+        Args:
+            states: What ``save`` returned, of this manager or of another one with the same envs and settings: one state
+                per env, or a single one (``states[0]``) for all of them.
+            env_ids: The envs; by default all.
+
+        Raises:
+            InputError: A state is damaged, of a pool, or of another env or configuration, or their number is another
+                one (``StateError``). Nothing has changed.
+            UsageError: As for ``save``. Nothing has changed.
+            EnvError: An env failed before it showed anything, such as one whose worker died. It is in state ERROR.
+        """
+        self._scheduler.require_launched()
+        self._scheduler.restore(states, read_ids(env_ids, self.env_num))
+
+    def fork(self, source: int, targets: Any) -> None:
+        """Gives envs the state of another one: ``restore(save([source])[0], targets)``.
+
+        Args:
+            source: The env to copy.
+            targets: The envs that get its state.
+        """
+        self._scheduler.require_launched()
+        (one,) = read_ids([source], self.env_num)
+        self._scheduler.fork(one, read_ids(targets, self.env_num))
 
     # ---- step --------------------------------------------------------------------------------
 
@@ -271,10 +331,11 @@ class BaseEnvManager(Uncopyable):
         return {one: self._sampler(one).sample() for one in ids}
 
     def _sampler(self, env_id: int) -> Any:
-        if env_id not in self._samplers:
-            self._samplers[env_id] = sampler = copy.deepcopy(self._env_spaces.action)
-            sampler.seed(self._scheduler.envs[env_id].seed)
-        return self._samplers[env_id]
+        env = self._scheduler.envs[env_id]
+        if env.sampler is None:
+            env.sampler = copy.deepcopy(self._env_spaces.action)
+            env.sampler.seed(env.seed)
+        return env.sampler
 
     # ---- seeds, videos -----------------------------------------------------------------------
 
@@ -292,7 +353,6 @@ class BaseEnvManager(Uncopyable):
             true_or_false("dynamic_seed", dynamic_seed)
         for one, value in seeds.items():
             self._scheduler.envs[one].set_seed(value, dynamic_seed)
-            self._samplers.pop(one, None)
 
     def enable_save_replay(self, replay_path: Any = None) -> None:
         """Records every episode from the next reset on: see ``BaseEnv.enable_save_replay``.

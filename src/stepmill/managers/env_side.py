@@ -16,6 +16,7 @@ from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of,
 from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe
 from stepmill.registry.attributes import get_attribute, has_attribute, set_attribute
+from stepmill.registry.env_state import HasLayerState
 from stepmill.values.spaces import AnyValue
 
 
@@ -54,7 +55,7 @@ def _can_be_stepped(env: Any) -> bool:
 _ENV_ATTRIBUTES = ("reset", "step", "observation_space", "action_space")
 
 
-class _PickledObservations(gymnasium.Env[Any, Any]):
+class _PickledObservations(HasLayerState, gymnasium.Env[Any, Any]):
     """Declares that observations may be anything, so that they are pickled.
 
     Not a ``gymnasium.Wrapper``, which takes only Gymnasium's own envs: pools step whatever has its methods.
@@ -66,6 +67,9 @@ class _PickledObservations(gymnasium.Env[Any, Any]):
         self.action_space = env.action_space
         self.metadata = dict(getattr(env, "metadata", None) or {})
         self.render_mode = getattr(env, "render_mode", None)
+
+    def _state_inside(self) -> Any:
+        return self.env
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed, options=options)  # type: ignore[no-any-return]

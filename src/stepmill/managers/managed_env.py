@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import pickle
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from stepmill.envs.base_env import SEED_BITS
+from stepmill.errors import StateError, summary
+from stepmill.hosts.python_states import dumps
 from stepmill.managers.env_side import EnvInstructions
+from stepmill.managers.states import SavedEnv, Standing
+
+# What a saved state has of an env.
+_SAVED = tuple(one.name for one in fields(SavedEnv) if one.name != "standing")
 
 
 @dataclass(slots=True)
@@ -24,6 +31,8 @@ class ManagedEnv:
     params: dict[str, Any] = field(default_factory=dict)  # keyword arguments of its resets
     episodes: int = 0  # how many have ended
     renewals: int = 0  # how often it was built anew
+    sampler: Any = None  # an action space that random actions are drawn from, if the env has no way of its own
+    saved_standing: Standing = Standing.READY  # of the last state that it was given
 
     # The reset under way.
     is_automatic: bool = False  # the caller did not ask for it
@@ -32,11 +41,12 @@ class ManagedEnv:
 
     def relaunched(self) -> ManagedEnv:
         """The same env in a new launch."""
-        return ManagedEnv(self.seed, self.dynamic_seed, self.replay_path, is_seed_new=self.seed is not None)
+        is_seed_new = self.seed is not None
+        return ManagedEnv(self.seed, self.dynamic_seed, self.replay_path, is_seed_new=is_seed_new, sampler=self.sampler)
 
     def set_seed(self, seed: int, dynamic_seed: bool | None) -> None:
         """The caller gave it a seed; ``dynamic_seed`` None leaves that as it was."""
-        self.seed, self.is_seed_new, self.is_instructed = seed, True, False
+        self.seed, self.is_seed_new, self.is_instructed, self.sampler = seed, True, False, None
         if dynamic_seed is not None:
             self.dynamic_seed = dynamic_seed
 
@@ -62,6 +72,26 @@ class ManagedEnv:
         state = np.random.SeedSequence([self.seed, self.renewals]).generate_state(1)
         return int(state[0]) >> (32 - SEED_BITS)
 
+    # ---- saved states ------------------------------------------------------------------------
+
+    def save(self, env_id: int, standing: Standing) -> bytes:
+        """What belongs to the saved state of this env, which stands there. Videos do not."""
+        try:
+            return dumps((standing.name, *(getattr(self, name) for name in _SAVED)))
+        except Exception as error:
+            raise StateError(
+                f"save: the reset parameters of env {env_id} cannot be pickled: {summary(error)}"
+            ) from error
+
+    def note_restored(self, saved: SavedEnv) -> None:
+        """It was given that state."""
+        for name in _SAVED:
+            setattr(self, name, getattr(saved, name))
+        self.saved_standing = saved.standing
+        self.is_instructed &= self.replay_path is None  # the saved env may have known of no videos
+
+    # ---- resets ------------------------------------------------------------------------------
+
     def note_reset_sent(self, seed: int | None, automatic: bool) -> None:
         """A reset with that seed is under way."""
         self.is_automatic = automatic
@@ -76,3 +106,12 @@ class ManagedEnv:
         if failures:
             self.is_instructed = False
             self.is_seed_new |= self.carries_seed
+
+
+def read_saved(env_id: int, note: bytes) -> SavedEnv:
+    """What ``ManagedEnv.save`` has returned. Changes nothing."""
+    try:
+        standing, *others = pickle.loads(note)
+        return SavedEnv(Standing[standing], *others)
+    except Exception as error:
+        raise StateError(f"restore: the state for env {env_id} cannot be read here: {summary(error)}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ from stepmill.errors import ActionError, StepmillError
 from stepmill.hosts.host import Preparation, PythonHost, open_engine
 from stepmill.hosts.observing import WatchedPool
 from stepmill.hosts.open_host import open_host
+from stepmill.hosts.saving import StateKeeper
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.env_rows import RowReader, RowsAsTheyCome, result_of
 from stepmill.managers.env_side import (
@@ -29,6 +31,7 @@ from stepmill.settings import check_settings, default_workers
 from stepmill.sources.islands import IslandTask
 from stepmill.sources.source import EnvBlueprint, PythonSource
 from stepmill.system.uninterrupted import try_or
+from stepmill.values.saved_states import SavedStates
 
 
 def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> _native.Engine:
@@ -75,6 +78,7 @@ class ManagerPool:
     """
 
     def __init__(self, recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> None:
+        self._recipes, self._settings = recipes, settings
         self._name = _name_of(recipes[0].env_fn)
         self._all_ids = list(range(len(recipes)))
         self.batch: Any = None
@@ -166,6 +170,32 @@ class ManagerPool:
         """Waits for results, as the pool's ``recv_some`` does, and puts them into ``batch``; None if there are none."""
         # In one piece: an exception between the call and an assignment would lose the batch.
         _native.call_into(self, "batch", self._engine.recv_some, enough, at_least, timeout, steps_only)
+
+    # ---- saved states ------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _keeper(self) -> StateKeeper:
+        settings = self._settings
+        managed = {name: getattr(settings, name) for name in ("auto_reset", "episode_num", "shared_memory")}
+        configs = [{"env_fn": one.env_fn, "env_cfg": one.args, "managed": managed} for one in self._recipes]
+        return StateKeeper(self._engine, self._name, configs, None)
+
+    @property
+    def state_kind(self) -> str:
+        """How envs are saved; see ``PoolView.state_kind``."""
+        return self._keeper.kind
+
+    def save(self, ids: list[int], by: str | None) -> SavedStates:
+        """The states of envs that have nothing in flight."""
+        return self._keeper.save(ids, by)
+
+    def check_states(self, given: Any, ids: list[int]) -> SavedStates:
+        """One state per env, from what the user gave. Raises if one of them is not for its env."""
+        return self._keeper.checked(given, ids)
+
+    def send_restore(self, ids: Sequence[int], states: SavedStates) -> None:
+        """Gives each env a state; its result is what the saved env showed last."""
+        self._keeper.send_restore(states, ids)
 
     # ---- questions to the envs ---------------------------------------------------------------
 

@@ -21,16 +21,19 @@ from stepmill.managers.config import EnvRecipe, ManagerSettings, ResetParams, re
 from stepmill.managers.env_class import in_class_of_cause
 from stepmill.managers.env_rows import with_tensors
 from stepmill.managers.env_side import EnvSpaces
-from stepmill.managers.managed_env import ManagedEnv
+from stepmill.managers.managed_env import ManagedEnv, read_saved
 from stepmill.managers.manager_pool import ManagerPool
 from stepmill.managers.standings import Standings
 from stepmill.managers.states import EnvState, Handover, Standing
 from stepmill.managers.traffic import Traffic
 from stepmill.registry.factories import close_quietly
+from stepmill.values.saved_states import SavedStates
 
 # A call that waits for steps looks this often at what has come: an env that ended is reset beside the others, a reset
 # that failed is tried again. To look at each row as it comes would wake the caller on a CPU that the workers need.
 _LOOK_EVERY_S = 0.01
+
+_RESETTING = (Standing.RESETTING, Standing.RETRYING, Standing.RESTORING)  # they come by themselves
 
 
 class Scheduler(OneCallAtATime):
@@ -216,7 +219,7 @@ class Scheduler(OneCallAtATime):
         """Resets these envs and waits for them. Results of what they have in flight are dropped."""
         traffic = self.require_launched()
         self.standings.drop(params)
-        busy = (Standing.STEPPING, Standing.DROPPED, Standing.RESETTING, Standing.RETRYING)
+        busy = (Standing.STEPPING, Standing.DROPPED, *_RESETTING)
         while not set(self.standings.ids_in(*busy)).isdisjoint(params):
             self._gather(traffic, 1, 1, None)
         traffic.send_resets(list(params), params)
@@ -227,10 +230,53 @@ class Scheduler(OneCallAtATime):
             self._gather(traffic, left, 1, None)
 
     def _count_resets(self, traffic: Traffic, ids: Iterable[int]) -> int:
-        """How many of these envs have a reset in flight, or one that is to be tried again."""
+        """How many of these envs have a reset or a restore in flight, or a reset that is to be tried again."""
         if traffic.is_over:
             return 0
-        return len(set(self.standings.ids_in(Standing.RESETTING, Standing.RETRYING)).intersection(ids))
+        return len(set(self.standings.ids_in(*_RESETTING)).intersection(ids))
+
+    # ---- saved states ------------------------------------------------------------------------
+
+    @exclusive
+    def save(self, ids: list[int], by: str | None) -> SavedStates:
+        """The states of these envs, as the pool saves them, and behind each what the manager knows."""
+        return self._save(ids, by)
+
+    @exclusive
+    def restore(self, given: Any, ids: list[int]) -> None:
+        """Gives these envs saved states, and waits until they stand where the saved ones did."""
+        self._restore(given, ids)
+
+    @exclusive
+    def fork(self, source: int, targets: list[int]) -> None:
+        """Gives envs the state of another one."""
+        self._restore(self._save([source], None)[0], targets)
+
+    def _save(self, ids: list[int], by: str | None) -> SavedStates:
+        traffic = self.require_launched()
+        self._await_rest(traffic, "save", ids)
+        states = traffic.pool.save(ids, by)
+        return states.with_notes([self.envs[one].save(one, self.standings[one]) for one in ids])
+
+    def _restore(self, given: Any, ids: list[int]) -> None:
+        traffic = self.require_launched()
+        states, notes = traffic.pool.check_states(given, ids).split_notes()
+        saved = [read_saved(*one) for one in zip(ids, notes, strict=True)]
+        self._await_rest(traffic, "restore", ids)
+        traffic.send_restore(ids, states, saved)
+        self._settle_resets(traffic, ids)
+        if not self.standings.errors.keys().isdisjoint(ids):
+            self._hand_over()
+
+    def _await_rest(self, traffic: Traffic, call: str, ids: list[int]) -> None:
+        """Waits for resets of these envs. Refuses if the caller has not got the result of their last action."""
+        busy = set(self.standings.ids_in(Standing.STEPPING, Standing.DROPPED))
+        wrong = sorted((busy | self.standings.timesteps.keys() | self.standings.errors.keys()).intersection(ids))
+        if wrong:
+            raise InFlightError(
+                f"{call}: the envs {wrong} are in flight: step({{}}) returns their results. Nothing has changed"
+            )
+        self._settle_resets(traffic, ids)
 
     # ---- waiting -----------------------------------------------------------------------------
 

@@ -93,7 +93,11 @@ class Standings:
         sent = self.sending
         if sent is None:
             return
-        if sent.resets is None:
+        if sent.saved is not None:
+            for one, saved in zip(sent.ids, sent.saved, strict=True):
+                self._envs[one].note_restored(saved)
+            self.move(sent.ids, Standing.RESTORING)
+        elif sent.resets is None:
             self.move(sent.ids, STEPPING)
         else:
             for one, seed in zip(sent.ids, sent.resets.seeds, strict=True):
@@ -153,7 +157,7 @@ class Standings:
     def reconcile(self, in_flight: Collection[int]) -> None:
         """Believes the pool where no move explains the difference. The caller has to reset those envs."""
         really = set(in_flight)
-        believed = set(self.ids_in(STEPPING, DROPPED, RESETTING))
+        believed = set(self.ids_in(STEPPING, DROPPED, RESETTING, Standing.RESTORING))
         self.move(really - believed, DROPPED)
         self.move(believed - really, Standing.FAILED)
 
@@ -161,7 +165,7 @@ class Standings:
 
     def check(self, in_flight: Collection[int] | None = None) -> None:
         """Raises if something does not hold that must hold after every move. ``in_flight``: as in ``mend``."""
-        stepping, resetting = set(self.ids_in(STEPPING, DROPPED)), set(self.ids_in(RESETTING))
+        stepping, resetting = set(self.ids_in(STEPPING, DROPPED)), set(self.ids_in(RESETTING, Standing.RESTORING))
         retrying, failed = set(self.ids_in(Standing.RETRYING)), set(self.ids_in(Standing.FAILED))
         fresh = set(self.ids_in(Standing.UNBUILT, Standing.BUILT))
         rules = {

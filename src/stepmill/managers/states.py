@@ -12,6 +12,8 @@ Inside RUN and RESET::
     READY ──step──► STEPPING ──► READY               ENDED ──► RESETTING ──► READY
                         ├──end──► ENDED, DONE, …                  ▲   └─failure──► RETRYING ──┐
                         └─reset─► DROPPED ──► FAILED              └─────retry_waiting_time────┘
+
+    READY, NEEDS_RESET, DONE, FAILED ──restore──► RESTORING ──► where the saved env stood
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class Standing(Enum):
     NEEDS_RESET = 8, EnvState.NEED_RESET  # ended; the caller has to reset it
     DONE = 9, EnvState.DONE
     FAILED = 10, EnvState.ERROR
+    RESTORING = 11, EnvState.RESET  # it was given a saved state, and what the saved env showed is in flight
 
     def __init__(self, _: int, state: EnvState) -> None:
         self.state = state
@@ -62,6 +65,21 @@ class Standing(Enum):
 # two instructions of Python code, Ctrl-C above all. Then the next call of the manager finds here what the last one was
 # doing, and does it again: each move says what things are afterwards, not by how much they change, so making it twice
 # is the same as making it once.
+
+
+@dataclass(frozen=True, slots=True)
+class SavedEnv:
+    """What a saved state says of an env besides what the pool knows: where it stood, and how it will be reset."""
+
+    standing: Standing
+    seed: int | None
+    dynamic_seed: bool | None
+    is_seed_new: bool
+    is_instructed: bool
+    params: dict[str, Any]
+    episodes: int
+    renewals: int
+    sampler: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +94,11 @@ class SentResets:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """Actions or resets are being sent. They were sent if the pool has these envs in flight."""
+    """Actions, resets or saved states are being sent. They were sent if the pool has these envs in flight."""
 
     ids: Sequence[int]
     resets: SentResets | None = None
+    saved: Sequence[SavedEnv] | None = None  # one per env
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ from stepmill.managers.env_side import EnvInstructions
 from stepmill.managers.managed_env import ManagedEnv
 from stepmill.managers.manager_pool import ManagerPool
 from stepmill.managers.standings import Standings
-from stepmill.managers.states import Arrival, Sending, SentResets, Standing
+from stepmill.managers.states import Arrival, SavedEnv, Sending, SentResets, Standing
+from stepmill.values.saved_states import SavedStates
 
 
 class Traffic:
@@ -94,6 +95,12 @@ class Traffic:
             sent = [new.get(one, self._envs[one].params) for one in group]
             self.pool.send_resets(group, seeds, sent, instructions, renew)
             self._standings.note_sent()
+
+    def send_restore(self, ids: Sequence[int], states: SavedStates, saved: Sequence[SavedEnv]) -> None:
+        """Gives envs that have nothing in flight saved states."""
+        self._standings.sending = Sending(ids, saved=saved)
+        self.pool.send_restore(ids, states)
+        self._standings.note_sent()
 
     def _episodes_seen(self, env_id: int) -> int:
         """How many episodes have ended, without one whose end no call has returned."""
@@ -200,6 +207,8 @@ class ArrivalReader:
                 del timesteps[one]
                 if self.standings[one] is Standing.RESETTING:
                     arrival.failures[one] = 0
+                elif self.standings[one] is Standing.RESTORING:
+                    arrival.standings[one] = self.envs[one].saved_standing
                 else:
                     arrival.standings[one] = Standing.FAILED
         for row in rows.special:
@@ -228,7 +237,7 @@ class ArrivalReader:
         arrival.lost_worker |= isinstance(error, WorkerDiedError | EnvTimeoutError)
         if self.standings[env_id] is not Standing.RESETTING:
             arrival.standings[env_id] = Standing.FAILED
-            if self.standings[env_id] is Standing.STEPPING:
+            if self.standings[env_id] in (Standing.STEPPING, Standing.RESTORING):
                 arrival.errors[env_id] = error
             return
         arrival.standings[env_id] = Standing.RETRYING

@@ -9,6 +9,8 @@ wrongly, and nobody would notice.
 from __future__ import annotations
 
 import functools
+import io
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,8 +44,8 @@ _GYMNASIUM: dict[str, tuple[str, ...]] = {
         "return_queue",
         "length_queue",
     ),
-    "NormalizeObservation": ("obs_rms",),
-    "NormalizeReward": ("return_rms", "discounted_reward"),
+    "NormalizeObservation": ("obs_rms", "_update_running_mean"),
+    "NormalizeReward": ("return_rms", "discounted_reward", "_update_running_mean"),
     "FrameStackObservation": ("obs_queue", "padding_value"),
     "DelayObservation": ("observation_queue",),
     "TimeAwareObservation": ("timesteps",),
@@ -69,6 +71,8 @@ _GYMNASIUM: dict[str, tuple[str, ...]] = {
         (),
     ),
 }
+# Packages whose envs are made of plain Python objects: all of their attributes are their memory, except for these.
+_BY_ATTRIBUTES = {"minigrid": ("action_space", "observation_space", "spec", "clock", "window")}
 _DOCS = "docs/environments.md"
 
 
@@ -89,6 +93,8 @@ def get_state(env: Any) -> list[Any]:
     Raises:
         UnsupportedError: One of the layers does not say what it remembers.
     """
+    if is_whole(env):
+        return [(class_name(type(env)), {}, env.get_state(), [])]
     return [(layer_name(one), _named(one), _told(one), _generators(one)) for one in _known_layers(env)]
 
 
@@ -98,14 +104,28 @@ def set_state(env: Any, state: list[Any]) -> None:
     Raises:
         StateError: It is the state of an env with other wrappers.
     """
+    if is_whole(env):
+        check_layers([class_name(type(env))], [one[0] for one in state])
+        env.set_state(state[0][2])
+        return
     layers = _known_layers(env)
     check_layers([layer_name(one) for one in layers], [one[0] for one in state])
     for layer, (_, named, told, generators) in zip(layers[::-1], state[::-1], strict=True):  # as they were built
-        if _method(layer, "set_state") is not None and _needs_methods(layer):
+        if _left_out(layer) is not None:
+            _set_attributes(layer, told)
+        elif _method(layer, "set_state") is not None and _needs_methods(layer):
             layer.set_state(told)
         for name, value in named.items():
             setattr(layer, name, value)
         _set_generators(layer, generators)
+
+
+def is_whole(env: Any) -> bool:
+    """Whether ``get_state()`` of an env tells everything, its generators too, and ``set_state`` takes that in any case.
+
+    Only classes of ours say so, each for itself: then nothing else is asked, and nothing is kept to go back to.
+    """
+    return bool(type(env).__dict__.get("_state_is_whole"))
 
 
 def layer_name(layer: Any) -> str:
@@ -152,6 +172,8 @@ def _why_not(layer: Any) -> str | None:
     missing = next((name for name in _names(layer) if not hasattr(layer, name)), None)
     if missing is not None:  # other versions of Gymnasium may call it otherwise
         return f"its wrapper {type(layer).__name__} has no attribute {missing!r}, in which its memory was expected"
+    if (known := getattr(type(layer), "_why_no_state", None)) is not None:
+        return str(known)
     if not _needs_methods(layer):
         return None
     is_wrapper = isinstance(layer, gymnasium.Wrapper)
@@ -177,7 +199,7 @@ def _needs_methods(layer: Any) -> bool:
     kind = type(layer)
     if isinstance(layer, HasLayerState) and kind.__module__.partition(".")[0] == "stepmill":
         return layer._state_inside() is None and not isinstance(layer, gymnasium.Wrapper)
-    return not (kind.__module__.startswith("gymnasium.wrappers.") and kind.__name__ in _GYMNASIUM)
+    return _left_out(layer) is None and not (kind.__module__.startswith("gymnasium.wrappers.") and kind.__name__ in _GYMNASIUM)
 
 
 def _method(layer: Any, name: str) -> Callable[..., Any] | None:
@@ -214,12 +236,54 @@ def _named(layer: Any) -> dict[str, Any]:
 
 
 def _told(layer: Any) -> Any:
+    if (left_out := _left_out(layer)) is not None:
+        return _attributes(layer, left_out)
     if not _needs_methods(layer):
         return None
     try:
         return layer.get_state()
     except Exception as error:
         raise StateError(f"get_state() of {type(layer).__name__} raised {summary(error)}") from error
+
+
+def _left_out(layer: Any) -> tuple[str, ...] | None:
+    """For an env whose attributes are its memory: those that are not."""
+    package = type(layer).__module__.partition(".")[0]
+    return None if isinstance(layer, gymnasium.Wrapper) else _BY_ATTRIBUTES.get(package)
+
+
+# What such an env has may refer to the env itself.
+
+
+def _attributes(env: Any, left_out: tuple[str, ...]) -> bytes:
+    buffer = io.BytesIO()
+    pickler = _AroundEnv(buffer, pickle.HIGHEST_PROTOCOL)
+    pickler.env = env
+    pickler.dump({name: value for name, value in vars(env).items() if name not in left_out})
+    return buffer.getvalue()
+
+
+def _set_attributes(env: Any, state: bytes) -> None:
+    unpickler = _IntoEnv(io.BytesIO(state))
+    unpickler.env = env
+    attributes = unpickler.load()
+    for name in vars(env).keys() - attributes.keys() - set(_left_out(env) or ()):
+        delattr(env, name)
+    vars(env).update(attributes)
+
+
+class _AroundEnv(pickle.Pickler):
+    env: Any
+
+    def persistent_id(self, value: Any) -> str | None:
+        return "env" if value is self.env else None
+
+
+class _IntoEnv(pickle.Unpickler):
+    env: Any
+
+    def persistent_load(self, _: Any) -> Any:
+        return self.env
 
 
 # Gymnasium's `reset(seed=...)` seeds `np_random`, which an env's own methods easily forget.

@@ -12,13 +12,14 @@ processes. C++ gets addresses and steps the very library that the user has insta
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, StateError, summary
 from stepmill.sources.models.env_model import EnvModel, ModelConfig
-from stepmill.sources.models.fields import Field
+from stepmill.sources.models.fields import Field, ModelChange
 
 # What C++ reads by name (``Config`` in cpp/core/env/spec.h).
 Values = Mapping[str, bool | int | float | str | Sequence[float]]
@@ -65,6 +66,10 @@ class SimulatorKind(Protocol):
 
     def describe_model(self, names: Sequence[str]) -> list[Field]:
         """See ``EnvModel``."""
+        ...
+
+    def read_change(self, line: bytes) -> ModelChange | None:
+        """What one line of ``model_changes`` says."""
         ...
 
     def make(self) -> Simulator: ...
@@ -118,6 +123,17 @@ class SimulatorSource:
         if given is not None:
             given.put_into(simulator, env_id)
         return simulator
+
+    def change_in(self, env_id: int, state: bytes) -> ModelChange | None:
+        """What was changed in the model that a saved env uses from its next reset on.
+
+        A state ends with the lines of ``Simulator.model_changes``, and the size of these.
+        """
+        size = int.from_bytes(state[-8:], sys.byteorder)
+        try:
+            return self.kind(env_id).read_change(state[len(state) - 8 - size : -8].rpartition(b"\n")[2])
+        except Exception as error:
+            raise StateError(f"restore: the state for env {env_id} cannot be read: {summary(error)}") from error
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is prepared: a worker prepares its own, of the same sizes."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from stepmill._version import __version__
 from stepmill.errors import StateError
+from stepmill.values.spaces import FlatSpace
 
 FORMAT = 1  # of what a pickled state consists of
 
@@ -26,6 +27,8 @@ class StateOrigin:
     configuration: str
     max_episode_steps: int | None
     simulator: str = ""  # its version, and which model
+    observation_space: str = ""  # of Python envs: a factory may be given arguments that nobody else knows of
+    action_space: str = ""
     stepmill: str = __version__
 
     def refuse(self, target: StateOrigin, env_id: int) -> NoReturn:
@@ -44,6 +47,13 @@ class StateOrigin:
 def configuration_text(config: Mapping[str, Any]) -> str:
     """A configuration as a text that is the same in every process. How envs are drawn is left out."""
     return ", ".join(f"{key}={_text(value)}" for key, value in sorted(config.items()) if key != "render_mode")
+
+
+def space_text(space: FlatSpace) -> str:
+    """What a space consists of, as a text that is the same in every process."""
+    parts = [f"{one.name} {one.dtype}{one.shape} in [{min(one.low):g}, {max(one.high):g}]" for one in space.leaves]
+    parts += [type(one).__name__ for one in space.object_spaces]
+    return ", ".join(map(str.strip, parts))
 
 
 def _text(value: Any) -> str:
@@ -65,16 +75,17 @@ class SavedState:
 
     It cannot be changed. It can be pickled: a pickle holds this state alone, with a checksum. Like every pickle it may
     run code when it is read, and like one it should only be taken from those whom you trust.
-
-    Attributes:
-        origin: What it is of.
     """
 
-    __slots__ = ("_buffer", "_first", "_last", "origin")
+    __slots__ = ("_buffer", "_first", "_last", "_origin")
 
     def __init__(self, origin: StateOrigin, buffer: bytes, first: int, last: int) -> None:
-        self.origin = origin
-        self._buffer, self._first, self._last = buffer, first, last
+        self._origin, self._buffer, self._first, self._last = origin, buffer, first, last
+
+    @property
+    def origin(self) -> StateOrigin:
+        """What it is of."""
+        return self._origin
 
     @property
     def nbytes(self) -> int:
@@ -85,7 +96,7 @@ class SavedState:
         """The same state several times."""
         bounds = np.empty((count, 2), np.int64)
         bounds[:] = self._first, self._last
-        return SavedStates((self.origin,), self._buffer, bounds)
+        return SavedStates((self._origin,), self._buffer, bounds)
 
     def __bytes__(self) -> bytes:
         return self._buffer[self._first : self._last]
@@ -109,13 +120,19 @@ class SavedStates(Sequence[SavedState]):
     def __init__(self, origins: tuple[StateOrigin, ...], buffer: bytes, bounds: np.ndarray) -> None:
         # One origin, if it is that of all.
         self._origins, self._buffer, self._bounds = origins, buffer, bounds
+        bounds.setflags(write=False)
 
     @classmethod
     def of(cls, states: Sequence[SavedState]) -> SavedStates:
-        """Some states together, in a new buffer."""
-        bounds = _bounds_of([state.nbytes for state in states])
-        origins = tuple(state.origin for state in states)
-        return cls(origins[:1] if len(set(origins)) == 1 else origins, b"".join(map(bytes, states)), bounds)
+        """Some states together: in their buffer, if they share one, otherwise in a new one."""
+        origins = [state._origin for state in states]
+        if len(set(map(id, origins))) == 1 or len(set(origins)) == 1:  # hashing thousands takes longer
+            origins = origins[:1]
+        if len({id(state._buffer) for state in states}) == 1:
+            bounds = np.array([[state._first for state in states], [state._last for state in states]], np.int64)
+            return cls(tuple(origins), states[0]._buffer, bounds.T)
+        pieces = [state._buffer[state._first : state._last] for state in states]
+        return cls(tuple(origins), b"".join(pieces), _bounds_of([len(one) for one in pieces]))
 
     @property
     def origins(self) -> tuple[StateOrigin, ...]:
@@ -126,6 +143,23 @@ class SavedStates(Sequence[SavedState]):
     def parts(self) -> tuple[bytes, np.ndarray]:
         """The buffer, and the first and the last byte of each state in it."""
         return self._buffer, self._bounds
+
+    def with_notes(self, notes: Sequence[bytes]) -> SavedStates:
+        """The same states, each with a note of whoever keeps the env behind it."""
+        pieces = [bytes(one) + note + len(note).to_bytes(8, "little") for one, note in zip(self, notes, strict=True)]
+        return SavedStates(self._origins, b"".join(pieces), _bounds_of([len(one) for one in pieces]))
+
+    def split_notes(self) -> tuple[SavedStates, list[bytes]]:
+        """What ``with_notes`` has put together."""
+        bounds, notes = self._bounds.copy(), []
+        for i, (first, last) in enumerate(self._bounds.tolist()):
+            size = int.from_bytes(self._buffer[last - 8 : last], "little")
+            end = last - 8 - size
+            if end < first:
+                raise StateError("a saved state that ends too soon")
+            notes.append(self._buffer[end : last - 8])
+            bounds[i, 1] = end
+        return SavedStates(self._origins, self._buffer, bounds), notes
 
     @property
     def nbytes(self) -> int:

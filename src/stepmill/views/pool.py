@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -38,6 +39,7 @@ from stepmill.values.saved_states import SavedState, SavedStates
 from stepmill.views.checkpoint import Checkpoint, MakeArguments, Place
 from stepmill.views.direct import Call, direct
 from stepmill.views.model_calls import get_model, set_model
+from stepmill.views.order import record_order, replay_order
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
@@ -518,8 +520,58 @@ class PoolView(Uncopyable):
 
     def _keeper(self) -> StateKeeper:
         if self._states is None:
-            self._states = StateKeeper(self._engine, self._pool_spec)
+            spec = self._pool_spec
+            self._states = StateKeeper(self._engine, spec.id, spec.env_configs, spec.max_episode_steps)
         return self._states
+
+    # ---- the order of results ----------------------------------------------------------------
+
+    def record_order(self, path: str | os.PathLike[str]) -> None:
+        """Writes the order in which this async pool's results are received to a file, two bytes per row.
+
+        What each env does depends on its own actions alone. So a program that draws its random numbers with fixed
+        seeds does the same again, bit for bit, if it gets the results in the same order: see ``replay_order``. A batch
+        is in the file before you get it, and stays there if the program is killed.
+
+        Args:
+            path: The file; one that exists is replaced. It is complete at any moment, until the pool is closed.
+
+        Raises:
+            UsageError: Envs were sent actions or resets before, or the pool is sync (``UnsupportedError``).
+            ResourceError: The file cannot be written. From ``recv`` and ``step`` too, if the disk is full: no result is
+                lost, and the next ``recv`` returns it.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4, batch_size=2)
+            >>> pool.record_order("order.bin")
+            >>> pool.async_reset()
+            >>> first = pool.recv()[4]["env_id"]
+            >>> again = stepmill.make("CartPole-v1", num_envs=4, batch_size=2)
+            >>> again.replay_order("order.bin")
+            >>> again.async_reset()
+            >>> bool((again.recv()[4]["env_id"] == first).all())
+            True
+        """
+        record_order(self._engine, self._pool_spec, self._settings, path)
+
+    def replay_order(self, path: str | os.PathLike[str]) -> None:
+        """Makes ``recv`` and ``step`` return results in the order that ``record_order`` has written to a file.
+
+        Envs run as they always do. Results that come too early are kept until it is their turn; a timeout of ``recv``
+        runs out where it did then, and nowhere else. The number of threads, worker processes and the backend may be
+        others.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InputError: The file is no such file, or was recorded with another task, configuration, seed, ``num_envs``
+                or ``batch_size`` (``StateError``). From ``recv`` and ``step`` too, where the run departs from the
+                recorded one: an env that was received then was not sent anything, or has failed only then or only
+                now, or the file ends.
+            UsageError: Envs were sent actions or resets before, or the pool is sync (``UnsupportedError``).
+        """
+        replay_order(self._engine, self._pool_spec, self._settings, path)
 
     # ---- the envs themselves -----------------------------------------------------------------
 
@@ -657,7 +709,7 @@ class PoolView(Uncopyable):
         if env_ids is None:
             return list(range(self.num_envs))
         try:
-            ids = [operator.index(one) for one in env_ids]
+            ids = [_whole(one) for one in env_ids]
         except TypeError:
             raise EnvIdError(f"env_id: expected a 1-d array of integers, got {env_ids!r}") from None
         for one in ids:
@@ -692,6 +744,13 @@ def watched(pool: PoolView) -> WatchedPool:
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return WatchedPool(pool._engine, pool._pool_spec.id, pool.num_envs, facts)
+
+
+def _whole(number: Any) -> int:
+    """A number as an int. Raises TypeError if it is no whole number, or a bool."""
+    if isinstance(number, bool):
+        raise TypeError("a bool is no id")
+    return operator.index(number)
 
 
 def _check_name(what: str, name: Any) -> None:

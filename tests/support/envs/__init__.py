@@ -10,6 +10,7 @@
     adapted.py      for adapters and views: of every kind, with several agents, with diaries
     good.py         keeps all rules of the checker; broken.py and broken_runs.py break one each
     scripted.py     plays from scripts or at random, for wrappers, with a case for each of them
+    layered.py      inside of all wrappers that remember something
     unmovable.py    lives where it was built, or is handed out twice
     wild.py         reaches for what is not its own
     drawn.py        draws its count, which can be read in videos again

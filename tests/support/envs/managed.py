@@ -158,6 +158,12 @@ class Puppet(BaseEnv):
     def _observation(self) -> np.ndarray:
         return np.array([self.env_id, self._seen, self.elapsed], np.float32)
 
+    def get_state(self) -> Any:
+        return self._resets, self._place, self._seen, self.elapsed
+
+    def set_state(self, state: Any) -> None:
+        self._resets, self._place, self._seen, self.elapsed = state
+
     def step(self, action: np.ndarray) -> BaseEnvTimestep:
         gated, what = divmod(int(action), GATED)
         if gated:

@@ -124,6 +124,68 @@ def test_an_env_is_picked_and_let_go(browser: Browser, run: Callable[..., Run]) 
     assert browser.log() == []
 
 
+def test_the_last_seconds_of_an_env_are_replayed(browser: Browser, run: Callable[..., Run]) -> None:
+    one = run(Control())
+    enter(browser, one.page)
+    browser.click(".cell[data-env='2']")
+    kept = "const kept = replay.kept.get(2) || [];"
+    browser.wait_for(lambda: browser.run(f"{kept} return kept.length") > 20)
+    assert browser.text("#live") == "Live"
+    browser.click("#pause")  # the run, so that nothing is added
+    browser.wait_for(lambda: browser.text("#status") == "paused")
+    # Brightness is the step: every picture is of the step that it says.
+    script = f"""
+    {kept}
+    const pen = document.createElement('canvas').getContext('2d', {{willReadFrequently: true}});
+    return Promise.all(kept.map(async (one) => {{
+      const image = new Image();
+      image.src = `data:image/png;base64,${{one.png}}`;
+      await image.decode();
+      pen.drawImage(image, 0, 0);
+      return [one.step, pen.getImageData(0, 0, 1, 1).data[0] / 10];
+    }}));
+    """
+    assert all(step == painted for step, painted in browser.run(script))
+
+    browser.run("replay.moveTo(spanOf(replay.kept.get(2)) / 2)")
+    assert browser.text("#replay-play") == "Play"
+    assert "What is below is live" in browser.text("#picked-every")
+    assert "s back" in browser.text("#back")
+    shown = "return document.getElementById('picked-image').src"
+    browser.run("replay.moveTo(0)")
+    assert browser.run(shown) == browser.run("return `data:image/png;base64,${replay.on.pictures[0].png}`")
+    browser.press("r")
+    browser.wait_for(lambda: browser.run("return replay.on.at === spanOf(replay.on.pictures)"))
+    assert browser.text("#replay-play") == "Play"
+    assert browser.text("#back") == "0.0 s back"
+    assert browser.run("replay.toggle(); return [replay.on.at, $('replay-play').textContent]") == [0, "Pause"]
+    browser.press("\ue00c")  # escape leaves the replay, and the env stays picked
+    assert browser.run("return replay.on === null")
+    assert browser.text("#picked-name") == "env 2"
+    assert browser.text("#back") == ""
+    browser.click("#pause")
+    browser.wait_for(lambda: browser.text("#status") == "live")
+    assert browser.log() == []
+
+
+def test_pictures_are_kept_for_ten_seconds_and_within_limits(browser: Browser, run: Callable[..., Run]) -> None:
+    one = run(num_envs=20)
+    enter(browser, one.page)
+    browser.wait_for(lambda: browser.run("return replay.kept.size > 3 && replay.bytes > 0"))
+    bytes_kept = "return [...replay.kept.values()].flat().reduce((sum, one) => sum + one.bytes, 0)"
+    assert browser.run(f"{bytes_kept} === replay.bytes")
+    newest = "Math.max(0, ...[...replay.kept.values()].flat().map(one => one.number))"
+    before = browser.run(f"replay.most = 3000; replay.seconds = 0.5; return {newest}")
+    browser.wait_for(lambda: browser.run(f"return {newest}") > before + 40)
+    assert browser.run("return replay.bytes <= 3000")
+    assert browser.run(f"{bytes_kept} === replay.bytes")
+    longest = "return Math.max(...[...replay.kept.values()].map(spanOf))"
+    assert browser.run(longest) <= 0.5
+    browser.click("#next")
+    browser.wait_for(lambda: browser.text("#range") == "envs 16–19 of 20")
+    browser.wait_for(lambda: browser.run("return [...replay.kept.keys()].every(one => one >= 16)"))
+
+
 def test_names_and_infos_are_shown_as_they_are(browser: Browser, run: Callable[..., Run]) -> None:
     one = run(told=NASTY)
     one.page._observer.note_error(NASTY)

@@ -23,7 +23,7 @@ from stepmill.tools.watching.watch import Watch
 from support.envs.command import Painted
 from support.watching import Client, link_in
 
-FILES = ["", "style.css", "app.js", "charts.js", "icon.svg", "state?viewer=a"]
+FILES = ["", "style.css", "app.js", "charts.js", "replay.js", "icon.svg", "state?viewer=a"]
 
 
 def own_origin(client: Client) -> str:

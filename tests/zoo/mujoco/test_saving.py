@@ -17,6 +17,7 @@ from stepmill import errors
 from stepmill.values.saved_states import SavedState
 from support.lanes import Lanes
 from support.probes import MODES, assert_same
+from support.processes import kill_worker
 from support.subprocesses import run_well
 
 mujoco = pytest.importorskip("mujoco", reason="needs mujoco")
@@ -125,7 +126,7 @@ def test_a_state_is_restored_in_another_process(tmp_path: Path) -> None:
 # ---- models --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["thread", "inline"])
+@pytest.mark.parametrize("backend", ["thread", "process", "inline"])
 @pytest.mark.parametrize("set_const", [False, True])
 def test_a_state_carries_its_changed_model(backend: str, set_const: bool) -> None:
     """Of env 0 nothing is changed, env 1 uses a changed model, env 2 takes one up in its next reset, env 3 has both."""
@@ -337,13 +338,29 @@ def test_states_pass_between_threads_and_workers() -> None:
         states = threads.save()
         expected = lanes.go(60)
         workers.restore(states)
-        there = Lanes(workers, [(0, 25), (1, 25)])
         for _ in range(2):
-            assert_same(there.go(60), expected)
+            assert_same(Lanes(workers, [(0, 25), (1, 25)]).go(60), expected)
             workers.restore(pickle.loads(pickle.dumps(states)))
-            there = Lanes(workers, [(0, 25), (1, 25)])
 
-        threads.set_model([1], {"opt.gravity": [0.0, 0.0, -5.0]})
-        with pytest.raises(errors.UnsupportedError, match=r"env 0, or that of the saved env, was changed by set_model"):
-            workers.restore(threads.save([1]), [0])
-        assert_same(there.go(60), expected)
+
+def test_a_new_worker_process_has_the_model_of_a_restored_env() -> None:
+    settings: dict[str, Any] = {"num_envs": 2, "backend": "process", "num_workers": 2, "on_error": "restart"}
+    masses = ["body_mass"]
+    with stepmill.make("Hopper-v5", env_config=[{"model": {"opt.gravity": [0, 0, -5.0]}}] * 2, **settings) as pool:
+        pool.reset()
+        plain = pool.get_model(None, masses)["body_mass"]
+        pool.set_model([0], {"body_mass": plain[0] * 2})
+        states = pool.save()
+        bad = damaged(states[0], slice(0, -1))
+        for given, expected in (((0, 0), (2, 2)), ((1, 0), (1, 2)), (None, (1, 2)), ((1, 1), (1, 1))):
+            if given is None:
+                with pytest.raises(errors.StateError):
+                    pool.restore([states[0], bad])
+            else:
+                pool.restore([states[i] for i in given])
+            for _ in range(2):
+                got = pool.get_model(None, ["body_mass", "opt.gravity"])
+                assert_same(got["body_mass"], plain * np.array(expected)[:, None])
+                assert (got["opt.gravity"] == [0, 0, -5.0]).all()
+                kill_worker(pool, 0)
+                pool.reset()

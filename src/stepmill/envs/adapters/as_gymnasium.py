@@ -62,6 +62,8 @@ class AsGymnasium(HasLayerState, InnerAttributes):
         by_value: Whether observations need not match a space: they are pickled, and the env needs no such space.
     """
 
+    _state_names = ("passes_seeds", "dynamic_seed")  # managers set them
+
     # True in managers, which put fields beyond the four back into the timestep.
     keeps_timesteps = False
     # False in managers that nobody has seeded: the seeds of the pool stay away from an env that decides for itself.

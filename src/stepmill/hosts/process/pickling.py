@@ -56,9 +56,13 @@ def dumps(value: Any, searched: dict[str, bool] | None = None, to: Destination =
     ``searched`` remembers, for a caller that pickles many values, whether a module of a name can be imported: finding
     that out is most of the work.
     """
-    if not to.is_abroad and _is_known_anywhere(value):
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)  # much faster
     buffer = io.BytesIO()
+    if not to.is_abroad:
+        try:
+            _KnownPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)  # much faster
+            return buffer.getvalue()
+        except _Unknown:
+            buffer = io.BytesIO()
     with contextlib.ExitStack() as by_value:
         _Pickler(buffer, by_value, {} if searched is None else searched, to).dump(value)
     return buffer.getvalue()
@@ -83,21 +87,31 @@ def dumps_argument(what: str, value: Any, kind: type[InputError] = InputError, t
         ) from error
 
 
-_PLAIN = frozenset({type(None), bool, int, float, str, bytes, np.bool_, np.int64, np.int32, np.float32, np.float64})
+class _Unknown(Exception):
+    """A value that not every process knows."""
 
 
-def _is_known_anywhere(value: Any, depth: int = 8) -> bool:
-    """Whether a value is made of numbers, text, arrays and containers of these, nested as deeply as is usual."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return True
-    if kind is np.ndarray:
-        return not value.dtype.hasobject
-    if depth == 0:
-        return False
-    if kind is dict:
-        return all(_is_known_anywhere(one, depth - 1) for pair in value.items() for one in pair)
-    return kind in (tuple, list) and all(_is_known_anywhere(one, depth - 1) for one in value)
+def _array(dtype: str, shape: tuple[int, ...], content: Any) -> np.ndarray:
+    array = np.ndarray(shape, dtype, content)
+    return array if array.flags.writeable else array.copy()
+
+
+class _KnownPickler(pickle.Pickler):
+    """Pickles numbers, text, arrays and containers of these, and raises ``_Unknown`` for anything else.
+
+    It is asked only about what is not Python's own. Arrays of numbers are pickled in a way that takes half of the time.
+    """
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray:
+            if value.dtype.isbuiltin != 1 or value.dtype.hasobject or not value.flags.c_contiguous:
+                return NotImplemented
+            return _array, (value.dtype.char, value.shape, pickle.PickleBuffer(value))
+        if value is _array or isinstance(value, np.generic | np.dtype):
+            return NotImplemented
+        if getattr(value, "__module__", "").partition(".")[0] == "numpy" and callable(value):
+            return NotImplemented
+        raise _Unknown
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepmill import _native
-from stepmill.errors import EnvError, StepmillError, UnsupportedError, summary
+from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.hosts.elsewhere import EnvsElsewhere
 from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
@@ -202,23 +202,17 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
         return self._ask("call", "state", env_ids, "save", (by,))
 
-    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], _: list[Any]) -> None:
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
         """Asks all of them at once. Until its next action, a worker keeps what an env was before."""
-        if self._simulators is not None:
-            self._refuse_changed_models(env_ids, states)
+        if self._simulators is not None:  # before we ask: what replaces a worker that dies now is told
+            changes = [self._simulators.change_in(*one) for one in zip(env_ids, states, strict=True)]
+            former += map(self._model_changes.get, env_ids)
+            self._remember_changes(env_ids, changes)
         questions = [pickle.dumps(("state", "load", (state,), {})) for state in states]
         _raise_first(self._answers("call", env_ids, questions))
 
-    def _refuse_changed_models(self, env_ids: Sequence[int], states: Sequence[bytes]) -> None:
-        """A worker that takes the place of another one gets the changes that this host remembers, and no others."""
-        for env_id, state in zip(env_ids, states, strict=True):
-            if env_id in self._model_changes or state[-8:] != bytes(8):  # a state ends with the size of its changes
-                raise UnsupportedError(
-                    f"restore: the model of env {env_id}, or that of the saved env, was changed by set_model, and in "
-                    "worker processes such states are not restored: use backend='thread'"
-                )
-
-    def put_back(self, env_ids: Sequence[int], _: Sequence[Any]) -> None:
+    def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
+        self._remember_changes(env_ids, former)
         questions = [pickle.dumps(("state", "put_back", (), {}))] * len(env_ids)
         answers = uninterrupted(lambda _: self._answers("call", env_ids, questions))
         # The error that led here says which worker died; its envs are built again.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ import numpy as np
 
 from stepmill import _native
 from stepmill._version import __version__
-from stepmill.errors import EnvError, ResourceError
+from stepmill.errors import EnvError, ResourceError, StateError, UnsupportedError
 from stepmill.hosts.host import open_engine
 from stepmill.hosts.observing import stats_of
 from stepmill.hosts.open_local_host import open_local_host
@@ -28,6 +29,7 @@ from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.notes import write_own_note
 from stepmill.hosts.process.payload import SourcePayload
 from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.python_states import WAYS
 from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.play import play
 from stepmill.hosts.rollout.policy import Generators, Policy
@@ -178,6 +180,7 @@ class EnvActor:
         is_inline = self._host.backend == "inline" and not self._host.is_native
         in_python = (functools.partial(_read_mail, self._host), write_own_note) if is_inline else (None, None)
         self._parcels = _native.ParcelServer(self._engine, *in_python)
+        self._states = ActorStates(self._host)
         if model_changes:
             self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
 
@@ -199,6 +202,7 @@ class EnvActor:
         Ray carries bytes as they are. Anything else it pickles, and looks through for references: a fifth of what a
         small call costs.
         """
+        self._states.forget()
         try:
             answer = self._parcels.exchange(order, _QUICK_S, self._patience)
         except KeyboardInterrupt as error:
@@ -247,10 +251,11 @@ class EnvActor:
     # ---- everything else ---------------------------------------------------------------------
 
     def ask(self, pickled_arguments: bytes, method: str) -> bytes:
-        """Calls a method of the host: (whether it went well, its value or what it raised), pickled."""
+        """Calls a method of the host, or of ``ActorStates``: (whether it went well, its value or what it raised)."""
         try:
             arguments = pickle.loads(pickled_arguments)
-            value = self._engine.use(getattr(self._host, method), *arguments)
+            owner = self._states if hasattr(self._states, method) else self._host
+            value = self._engine.use(getattr(owner, method), *arguments)
             return outgoing.pickled_answer(f"{method} {arguments[0]!r}", value)
         except BaseException as error:
             return pickle.dumps((False, self._described(error)))
@@ -278,6 +283,11 @@ class EnvActor:
             error = _not_the_callers(error)
         if isinstance(error, EnvError):
             error = EnvError.gather([self._moved(one) for one in error.errors])
+        elif isinstance(error, StateError | UnsupportedError):  # they name an env only in their text
+            text = re.sub(r"\benv (\d+)", lambda found: f"env {self._first + int(found[1])}", str(error), count=1)
+            moved = type(error)(text).with_traceback(error.__traceback__)
+            moved.__cause__ = error.__cause__
+            error = moved
         return describe(error)
 
     def _moved(self, error: EnvError) -> EnvError:
@@ -295,6 +305,44 @@ class EnvActor:
         moved.__cause__ = error.__cause__
         moved.__traceback__ = error.__traceback__
         return moved
+
+
+class ActorStates:
+    """Saves the envs of an actor, and gives them states. It keeps what they were until the caller goes on."""
+
+    def __init__(self, host: Any) -> None:
+        self._host = host
+        self.forget()
+
+    def forget(self) -> None:
+        """All actors have taken their states: the envs do not go back any more."""
+        self._given: Sequence[int] = ()
+        self._former: list[Any] = []
+
+    def state_kind(self, env_ids: Sequence[int]) -> list[str]:
+        """That of Python envs. What only this machine could restore does not count."""
+        kind: str = self._host.state_kind
+        if kind not in WAYS and not kind.startswith("none"):
+            kind = f"none: envs on a Ray cluster are not saved by {kind}: write get_state() and set_state(state)"
+        return [kind] * len(env_ids)
+
+    def fingerprint(self, env_ids: Sequence[int]) -> list[str]:
+        return [self._host.fingerprint(one) for one in env_ids]
+
+    def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
+        saved: list[bytes] = self._host.save_envs(env_ids, by or WAYS[0])  # native envs have one way only
+        return saved
+
+    def load_envs(self, env_ids: Sequence[int], states: list[bytes]) -> None:
+        self.forget()
+        self._given = env_ids
+        self._host.load_envs(env_ids, states, self._former)
+
+    def put_back(self, _: Sequence[int]) -> None:
+        given, former = self._given, self._former
+        self.forget()
+        if given:
+            self._host.put_back(given, former)
 
 
 def _not_the_callers(error: KeyboardInterrupt) -> EnvError:

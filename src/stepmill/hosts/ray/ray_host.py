@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from stepmill import _native
@@ -12,8 +14,10 @@ from stepmill.errors import EnvError, EnvTimeoutError, StepmillError, WorkerDied
 from stepmill.hosts.elsewhere import EnvsElsewhere
 from stepmill.hosts.faults import FaultPolicy
 from stepmill.hosts.frames import Frame
+from stepmill.hosts.host import NativeStates
 from stepmill.hosts.process.pickling import ON_RAY, dumps_argument
 from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.python_states import WAYS, common_kind, raise_first
 from stepmill.hosts.ray.actors import Actors, Loss
 from stepmill.hosts.ray.cluster import connect, plan_actors
 from stepmill.hosts.ray.ray_rollout import RemoteRollout
@@ -43,13 +47,10 @@ class _Question(NamedTuple):
     arguments: bytes
 
 
-class RayHost(EnvsElsewhere, _native.RemoteHost):
+class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
     """A ``Host`` for envs of any kind, in actors of a Ray cluster that this process is connected to."""
 
     backend = "ray"
-    state_kind = "none: envs on a Ray cluster cannot be saved"
-    state_ways = ("none",)
-    episode_limits: Sequence[int | None] = ()
     _actors: Actors | None = None
     _destination = ON_RAY
     _rollouts = 0
@@ -61,6 +62,11 @@ class RayHost(EnvsElsewhere, _native.RemoteHost):
         finisher: type[RowFinisher] = RowFinisher,
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
+        self._source_id = source.id
+        if isinstance(source, NativeSource):
+            self._simulators = source.simulators
+        else:
+            self.episode_limits = [env.max_episode_steps for env in source.envs]
         self._thread: LastingThread | None = LastingThread()
         ray = connect(settings)
         # Worker processes have deadlines; so native envs have some too, if they are asked for one.
@@ -167,6 +173,45 @@ class RayHost(EnvsElsewhere, _native.RemoteHost):
             self, self._actors, self._lose, self._finisher.policy, policy, plan, record, number=self._rollouts
         )
         rollout.play(observation)
+
+    # ---- saved states ------------------------------------------------------------------------
+
+    @property
+    def state_ways(self) -> tuple[str, ...]:
+        return self._native_ways() if self.is_native else WAYS
+
+    @property
+    def state_kind(self) -> str:
+        if self.is_native:
+            return self._native_kind(self._source_id, self.can_save)
+        return common_kind(self._ask("state_kind", self._first, lambda ids, _: (ids,)))
+
+    def fingerprint(self, env_id: int) -> str:
+        """Which simulator and model the states of an env are of, on the machine that it is on."""
+        (found,) = self._ask("fingerprint", [env_id], lambda ids, _: (ids,))
+        return str(found)
+
+    def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
+        return self._ask("save_envs", env_ids, lambda ids, _: (ids, by))
+
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], _: list[Any]) -> None:
+        """Asks all actors at once. Until its next order, an actor keeps what its envs were before."""
+        if self._simulators is not None:
+            self._refuse_changed_models(env_ids, states)
+        self._ask("load_envs", env_ids, lambda ids, places: (ids, [states[i] for i in places]))
+
+    def put_back(self, env_ids: Sequence[int], _: Sequence[Any]) -> None:
+        def ask(question: _Question) -> None:
+            with suppress(WorkerDiedError, EnvTimeoutError):  # its envs are lost, as after a step
+                self._answers("put_back", env_ids, [question])
+
+        def work(_: int | None) -> None:
+            assert self._actors is not None
+            asked = self._questions("put_back", env_ids, lambda ids, _: (ids,))
+            # An actor that has just been started was given nothing.
+            raise_first([partial(ask, one) for one in asked if self._actors.is_ready(one.group)])
+
+        uninterrupted(work)
 
     # ---- the envs themselves -----------------------------------------------------------------
 

@@ -32,9 +32,10 @@ Stamp = tuple[int, int]  # the episode and the step that a picture shows
 class LastPicture:
     """The last picture of an env. ``number`` grows from picture to picture, over all envs."""
 
-    def __init__(self, number: int, at: float, frame: Frame) -> None:
+    def __init__(self, number: int, at: float, frame: Frame, stamp: Stamp | None) -> None:
         self.number = number
         self.at = at
+        self.stamp = stamp
         self.text = frame.content if isinstance(frame.content, str) else None
         self.failure = frame.failure
         self._picture = None if isinstance(frame.content, str) else frame.content
@@ -135,7 +136,7 @@ class Looks:
             if stamp is not None:
                 self._stamps[frame.env_id] = stamp
             self._count += 1
-            self._shown[frame.env_id] = LastPicture(self._count, now, frame)
+            self._shown[frame.env_id] = LastPicture(self._count, now, frame, stamp)
             self._times.append((now, frame.env_id))
         crew = next(number for number, one in enumerate(self._crews) if frame.env_id in one)
         is_first = crew not in self._begun

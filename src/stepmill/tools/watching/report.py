@@ -122,6 +122,7 @@ class Reporter:
             if is_new:
                 self._observer.spend_beside(time.thread_time() - start)
             out["text"], out["failure"] = shown.text, shown.failure
+            out["episode"], out["step"] = (None, None) if shown.stamp is None else shown.stamp
             out["png"] = None if png is None else base64.b64encode(png).decode()
         return out
 

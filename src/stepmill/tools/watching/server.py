@@ -22,6 +22,7 @@ _FILES = {
     "style.css": ("style.css", "text/css; charset=utf-8"),
     "app.js": ("app.js", "text/javascript; charset=utf-8"),
     "charts.js": ("charts.js", "text/javascript; charset=utf-8"),
+    "replay.js": ("replay.js", "text/javascript; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _TO_PAGE = """<!doctype html>

@@ -53,6 +53,8 @@ class AtariEnv(BaseEnv):
     the last one is over, or after ``seed``. With ``dynamic_seed=False`` every episode is a new game from that seed.
     """
 
+    _state_names: tuple[str, ...] = (*BaseEnv._state_names, "_is_seeded_anew")
+
     def __init__(self, cfg: Any) -> None:
         super().__init__(cfg)
         given = read_cfg("AtariEnv", cfg, ["env_id"], _DEFAULTS)
@@ -131,6 +133,9 @@ class AtariEnv(BaseEnv):
             self._env = self._wrapped_game() if self._pipeline is None else AtariGame(**self._pipeline)
             self._read_action = action_reader(self._env.action_space, repr(self))
         return self._env
+
+    def _state_inside(self) -> Any:
+        return self._open()
 
     _read_action: Fitter
 

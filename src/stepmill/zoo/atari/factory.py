@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -58,12 +60,19 @@ class AleFactory(GymnasiumFactory):
         quiet_emulator()
         if not PREPROCESSING & config.keys():
             try:
-                return super().__call__(**config)
+                return self._as_it_is(config)
             except (RuntimeError, TypeError):
                 self.check_variant(config)
                 raise
         config = self._with_kwargs(config)
         return _game(config.pop("game"), config)
+
+    def _as_it_is(self, config: dict[str, Any]) -> Any:
+        spec = gymnasium_spec(self.id)
+        if spec.entry_point != "ale_py.env:AtariEnv":  # in other versions
+            return super().__call__(**config)
+        saved = dataclasses.replace(spec, entry_point="stepmill.zoo.atari.emulator:AleEnv")
+        return gymnasium.make(saved, **{"disable_env_checker": True, **config})
 
     def known_keys(self) -> list[str] | None:
         own = super().known_keys()

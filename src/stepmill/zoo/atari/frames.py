@@ -93,6 +93,8 @@ class Frames:
         self._get_screen, self._translate = ale.getScreen, native.translate
         self.take = self._take_grey if options.gray_scale else self._take_colours
         self._cv2: Any = None
+        self._is_drawn = options.render_mode == "rgb_array"
+        self.has_saved_screen = False  # which the emulator has not, until it goes on
         if form is None:
             self._cv2 = opencv()
             self._how = self._cv2.INTER_AREA if options.use_inter_area_resize else self._cv2.INTER_LINEAR
@@ -114,6 +116,27 @@ class Frames:
         self._pictures[1].fill(0)
         self.push(False)
         self._native.repeat()
+
+    # ---- saved states: the emulator's has no pictures --------------------------------------------
+
+    def get_state(self) -> tuple[bytes, np.ndarray]:
+        """The screen, the two newest pictures, and the stack: this is the last observation too."""
+        native = self._native
+        if not self.has_saved_screen:
+            self._get_screen(self._screen)
+            if self._is_drawn and not native.knows_colours():
+                native.learn_colours(self._ale.getScreenRGB())
+        return native.packed(), self.stack
+
+    def set_state(self, state: tuple[bytes, np.ndarray]) -> None:
+        packed, stack = state
+        self._native.unpack(packed)
+        self.stack[...] = stack
+        self.has_saved_screen = True
+
+    def draw(self) -> Any:
+        """The screen in colour."""
+        return self._native.draw() if self.has_saved_screen else self._ale.getScreenRGB()
 
     def _push_by_opencv(self, of_both: bool) -> None:
         self._native.shift(of_both)

@@ -67,6 +67,8 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         **options: See above.
     """
 
+    _state_is_whole = True
+
     def __init__(self, game: str, *, reuse_memory: bool = False, **options: Any) -> None:
         EzPickle.__init__(self, game, reuse_memory=reuse_memory, **options)
         for key in options:
@@ -146,16 +148,37 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
     # The generator is the console's, which draws the number of no-ops.
 
     @property
-    def np_random(self) -> np.random.Generator:
-        return self._console.np_random
+    def _np_random(self) -> np.random.Generator | None:  # type: ignore[override]  # an attribute in Gymnasium
+        return self._console._np_random
 
-    @np_random.setter
-    def np_random(self, value: np.random.Generator) -> None:
-        self._console.np_random = value
+    @_np_random.setter
+    def _np_random(self, value: np.random.Generator) -> None:
+        self._console._np_random = value
 
     @property
-    def np_random_seed(self) -> int:
-        return self._console.np_random_seed
+    def _np_random_seed(self) -> int | None:  # type: ignore[override]  # an attribute in Gymnasium
+        return self._console._np_random_seed
+
+    @_np_random_seed.setter
+    def _np_random_seed(self, value: int | None) -> None:
+        self._console._np_random_seed = value
+
+    # ---- saved states ------------------------------------------------------------------------
+
+    def get_state(self) -> tuple[Any, ...]:
+        """Everything that decides how the game goes on, and its pictures."""
+        if not self._console.is_loaded:
+            raise UsageError(f"{self.game}: get_state before reset")
+        lives = None if self._lives is None else (self._lives.lives, self._lives.was_real_done)
+        return self._console.get_state(), lives, self.lives, self._steps
+
+    def set_state(self, state: tuple[Any, ...]) -> None:
+        """Goes on from what ``get_state`` of a game with the same options returned."""
+        console, lives, *own = state
+        self._console.set_state(console)
+        self.lives, self._steps = own
+        if self._lives is not None:
+            self._lives.lives, self._lives.was_real_done = lives
 
 
 class AtariConsole(gymnasium.Env[np.ndarray, Any]):
@@ -168,9 +191,11 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
     def __init__(self, game: str, options: AtariOptions, reuse_memory: bool) -> None:
         self.game, self.options, o = game, options, options
         ale_py = quiet_emulator()
+        from stepmill.zoo.atari.emulator import Emulator
+
         self._rom = _checked_rom(ale_py, game)
         self.metadata, self.render_mode = metadata(o), o.render_mode
-        self.ale = ale = ale_py.ALEInterface()
+        self.ale = ale = Emulator()
         ale.setFloat("repeat_action_probability", o.repeat_action_probability)
         ale.setInt("max_num_frames_per_episode", o.most_frames)
         if o.render_mode == "human":
@@ -191,7 +216,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
         self._frames = Frames(ale, height, o)
         self._reuses_memory = reuse_memory
         # Bound once: these are called in every step.
-        self._act, self._game_over = ale.act, ale.game_over
+        self._act, self._game_over = ale.fast_act(), ale.game_over
         self._take, self._push, self._stack = self._frames.take, self._frames.push, self._frames.stack
         self._countdown, self._takes_maximum = tuple(reversed(range(o.frame_skip))), o.frame_skip > 1
         self.episode_return = 0.0
@@ -213,6 +238,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         act, game_over = self._act, self._game_over
+        self._frames.has_saved_screen = False
         reward, terminated, truncated = 0.0, False, False
         for left in self._countdown:
             reward += act(action)
@@ -247,7 +273,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
         if self.render_mode is None:
             raise UsageError(f"{self.game}: render: expected an env with a render_mode, {', '.join(RENDER_MODES)}")
         self.load_once()
-        return self.ale.getScreenRGB()
+        return self._frames.draw()
 
     def get_action_meanings(self) -> list[str]:
         """The name of each action of the emulator."""
@@ -264,6 +290,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
         else:
             self.load_once()
         self.ale.reset_game()
+        self._frames.has_saved_screen = False
         self.episode_return = 0.0
         return told
 
@@ -295,6 +322,24 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
                 f"{found[0]} and {found[1]} x {found[2]}: this ale-py is newer than this stepmill knows"
             )
         self.is_loaded = True
+
+    # ---- saved states ------------------------------------------------------------------------
+
+    def get_state(self) -> tuple[Any, ...]:
+        numbers = self.np_random.bit_generator.state, self._np_random_seed
+        return self.ale.get_state(), self._frames.get_state(), numbers, self.episode_return, self.is_over
+
+    def set_state(self, state: tuple[Any, ...]) -> None:
+        emulator, frames, (numbers, seed), *own = state
+        self.load_once()
+        self.ale.set_state(emulator)
+        self._frames.set_state(frames)
+        bits = self.np_random.bit_generator
+        if type(bits).__name__ != numbers["bit_generator"]:  # the user has put another one in
+            bits = getattr(np.random, numbers["bit_generator"])()
+            self._np_random = np.random.Generator(bits)
+        bits.state, self._np_random_seed = numbers, seed
+        self.episode_return, self.is_over = own
 
 
 def _set(what: str, game: str, value: int | None, put: Any, available: Any) -> None:

@@ -138,6 +138,9 @@ class MujocoModel:
     def describe_model(self, names: Sequence[str]) -> list[Field]:
         return fields.describe(self.model, names)
 
+    def read_change(self, line: bytes) -> ModelChange | None:
+        return pickle.loads(base64.b64decode(line)) if line else None
+
     def make(self) -> MujocoSimulator:
         return MujocoSimulator(self, self.make_data(self.model))
 
@@ -227,8 +230,7 @@ class MujocoSimulator:
 
     def put_model(self, changes: bytes) -> None:
         newest = ChangedModel(self._kind.model)
-        if changes:
-            change = pickle.loads(base64.b64decode(changes))
+        if (change := self._kind.read_change(changes)) is not None:
             newest = newest.then(change)
             try:
                 self._apply(change, newest.model)

@@ -74,6 +74,8 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         env_id: For the names of recordings.
     """
 
+    _why_no_state = "a saved game of ViZDoom does not go on as the game did: rewards and counters of hits differ"
+
     def __init__(self, scenario: Scenario, options: DoomOptions, env_id: int = 0) -> None:
         self._scenario, self._env_id, self._options = scenario, env_id, options
         self._game = _configured(scenario, options)

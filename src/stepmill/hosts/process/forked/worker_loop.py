@@ -190,7 +190,7 @@ class _Service:
     def _states(self) -> _PythonAnswers | _NativeAnswers:
         if self._builder is None:
             return _NativeAnswers(self.worker)
-        return _PythonAnswers(self.worker, PythonStates(self.worker, self._env, self._put_saved, set()))
+        return _PythonAnswers(self.worker, PythonStates(self.worker, self._env, self._put_saved, self._renew, set()))
 
 
 def _read(fd: int) -> Any:
@@ -232,7 +232,7 @@ class _NativeAnswers:
     def load(self, env_id: int, state: bytes) -> None:
         self._worker.keep(env_id, self._worker.save(env_id))
         try:
-            self._worker.load(env_id, state)  # if it refuses, the env is as it was
+            self._worker.load(env_id, state)  # if it refuses, `put_back` follows
         except ValueError as error:
             raise StateError(f"restore: env {env_id} did not take its state: {error}") from None
 

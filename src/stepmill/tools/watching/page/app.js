@@ -87,6 +87,9 @@ function show(state, since) {
   showErrors(state.errors);
   showSampling(state.pictures, state.envs.length);
   showGrid(state);
+  const known = [...state.envs, state.picked].filter(Boolean);
+  known.forEach((env) => replay.keep(env));
+  replay.forgetOthers(new Set(known.map((env) => env.id)));
   showPicked(state.picked, state.pictures);
   if (since === view.since) view.since = state.until; // else the user has turned to other envs meanwhile
 }
@@ -102,8 +105,8 @@ function showStatus() {
 function showControls(control) {
   $("driving").hidden = !control;
   $("pictures").hidden = Boolean(control) || !(view.state.pictures.any);
-  if (!control) return void ($("keys").textContent = "This page cannot pause the run, only its pictures. Keys: P pictures · ← → other envs · Esc close an env");
-  $("keys").textContent = "Keys: space pause · S step · ← → other envs · Esc close an env";
+  if (!control) return void ($("keys").textContent = "This page cannot pause the run, only its pictures. Keys: P pictures · ← → other envs · R replay the picked env · Esc close it");
+  $("keys").textContent = "Keys: space pause · S step · ← → other envs · R replay the picked env · Esc close it";
   $("pause").textContent = control.paused ? "Resume" : "Pause";
   $("pause").classList.toggle("primary", control.paused);
   if (document.activeElement !== $("speed")) {
@@ -244,12 +247,13 @@ function showPicked(env, pictures) {
   $("panel").hidden = !env;
   if (!env) return;
   $("picked-name").textContent = `env ${env.id}`;
-  setPicture($("picked-image"), $("picked-text"), env.picture);
+  if (!replay.on) setPicture($("picked-image"), $("picked-text"), env.picture);
+  replay.show(pictures.any);
   $("panel").querySelector(".screen").hidden = !pictures.any;
   const paused = view.state.control && view.state.control.paused;
   const often = paused ? "at every step" : every(pictures.picked_every);
   $("picked-every").hidden = !pictures.any;
-  $("picked-every").textContent = !pictures.any || !env.picture ? "" : `Drawn ${often || "now and then"}; this picture is ${env.picture.age.toFixed(1)} s old.`;
+  if (!replay.on) $("picked-every").textContent = !pictures.any || !env.picture ? "" : `Drawn ${often || "now and then"}; this picture is ${env.picture.age.toFixed(1)} s old.`;
   $("picked-return").textContent = short(env.return);
   $("picked-step").textContent = env.step;
   $("picked-last").textContent = short(env.last_return);
@@ -276,6 +280,7 @@ function fillTable(table, rows) {
 // ---- what the user does -----------------------------------------------------------------------
 
 function pick(env) {
+  replay.on = null;
   view.picked = env;
   view.since = 0; // the panel has no picture yet
   $("picked-image").hidden = $("picked-text").hidden = true;
@@ -320,6 +325,8 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " " && driving && !onButton) { event.preventDefault(); togglePause(); }
   else if (event.key.toLowerCase() === "s" && driving) command("step");
   else if (event.key.toLowerCase() === "p" && !driving) togglePictures();
+  else if (event.key.toLowerCase() === "r" && view.picked !== null) replay.toggle();
+  else if (event.key === "Escape" && replay.on) replay.goLive();
   else if (event.key === "Escape") pick(null);
   else if (event.key === "ArrowRight" && !$("next").disabled) turnTo(view.first + view.count);
   else if (event.key === "ArrowLeft" && !$("previous").disabled) turnTo(view.first - view.count);

@@ -72,4 +72,20 @@ const charts = {
     pen.fillStyle = colour("--line");
     pen.fillRect(0, y(0) - 0.5, width, 1);
   },
+
+  // When pictures were taken, over the given seconds; where an episode begins, the mark is taller.
+  moments(canvas, pictures, span) {
+    const at = this.prepare(canvas);
+    if (!at || !span) return;
+    const { pen, width, height, colour } = at;
+    const x = (one) => ((one.taken - pictures[0].taken) / span) * (width - 2);
+    pictures.forEach((one, i) => {
+      const begins = i > 0 && one.episode !== pictures[i - 1].episode;
+      pen.fillStyle = colour(begins ? "--warn" : "--quiet");
+      pen.globalAlpha = begins ? 1 : 0.7;
+      const tall = begins ? height : height / 2;
+      pen.fillRect(x(one), height - tall, begins ? 2 : 1, tall);
+    });
+    pen.globalAlpha = 1;
+  },
 };
