@@ -170,6 +170,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "imports": imports,
     **python_parts.PARTS,
     "start": process_parts.start,
+    "forked-states": process_parts.forked_states,
     "managers": manager_parts.managers,
     "uneven": process_parts.uneven,
     "ray": ray_parts.ray,

@@ -1,4 +1,4 @@
-"""Worker processes: how long a pool takes to start, and what one slow env costs its neighbours.
+"""Worker processes: how long a pool takes to start, what one slow env costs its neighbours, and states by fork.
 
 Starting is from the call of ``make`` to the observations of the first reset, in a program that runs already. Cold, the
 process that starts the workers has to be started itself. Warm, it is still there from the pool before.
@@ -41,6 +41,60 @@ def start(effort: Effort, log: Log) -> list[dict[str, Any]]:
         out.append({"env": ENV, "num_envs": num_envs, **row})
     end_servers()
     return out
+
+
+def forked_states(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """Medians: a save, what the sleeping process has alone right after it, and a restore. The env steps in between."""
+    out = []
+    for holds in HELD:
+        log(f"states by fork, {holds}")
+        with stepmill.make(Holding, num_envs=1, backend="process", num_workers=1, holds=holds) as pool:
+            pool.reset()
+            saves, sizes, restores = [], [], []
+            times = 10 * max(3, effort.repeats)
+            for _ in range(times):
+                pool.step(np.zeros(1, int))
+                begin = time.perf_counter()
+                states = pool.save()
+                saves.append(time.perf_counter() - begin)
+                sizes.append(_private_bytes(pool.stats()["clones"][-1]["pid"]))
+            for _ in range(times):
+                begin = time.perf_counter()
+                pool.restore(states)
+                restores.append(time.perf_counter() - begin)
+                pool.step(np.zeros(1, int))
+        medians = map(statistics.median, (saves, sizes, restores))
+        out.append({"holds": holds, **dict(zip(("save_s", "private_bytes", "restore_s"), medians, strict=True))})
+    return out
+
+
+def _private_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/smaps_rollup") as lines:
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private"))
+
+
+HELD: dict[str, Callable[[], Any]] = {
+    "nothing of its own": lambda: None,
+    "100 MB in 10 arrays": lambda: [np.random.random(1_250_000) for _ in range(10)],
+    "100 MB in 100 arrays": lambda: [np.random.random(125_000) for _ in range(100)],
+    "100 MB of small objects": lambda: [{"a": i, "b": (i, i + 1)} for i in range(330_000)],
+}
+
+
+class Holding(gymnasium.Env[Any, Any]):
+    """An env that holds some memory, and has no ``get_state()``."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, holds: str) -> None:
+        self.held = HELD[holds]()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(4, np.float32), 0.0, False, False, {}
 
 
 def _pool(num_envs: int) -> Any:

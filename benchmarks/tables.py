@@ -163,6 +163,17 @@ def _call_time(row: Row, per_env: float) -> str:
     return f"{per_env * row['num_envs']:,.0f} µs"
 
 
+def forked_states(results: Results) -> Table:
+    return by_row(
+        "States by fork, of one env in a worker process",
+        results["parts"]["forked-states"],
+        ("it has", lambda row: row["holds"]),
+        ("save", lambda row: f"{row['save_s'] * 1e3:,.1f} ms"),
+        ("memory of the copy alone, right after", lambda row: f"{row['private_bytes'] / 1e6:,.1f} MB"),
+        ("restore", lambda row: f"{row['restore_s'] * 1e3:,.1f} ms"),
+    )
+
+
 def atari(results: Results) -> Table:
     columns = (
         *(rate_of("stepmill"), *_envpool_of(results, "atari"), rate_of("ale", "ALE's vector env"), faster_than("ale")),
@@ -519,6 +530,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "python-limits": ("python", python_limits),
     "python-start": ("python-start", python_start),
     "start": ("start", start),
+    "forked-states": ("forked-states", forked_states),
     "python-memory": ("python-memory", python_memory),
     "python-async": ("python-async", python_async),
     "managers": ("managers", managers),

@@ -46,7 +46,7 @@ nb::object EngineStates::save_idle(std::span<const std::int32_t> envs, nb::handl
   const ActionTable& table = engine_.pool().table();
   std::vector<std::byte> saved;
   std::vector<std::size_t> ends;
-  engine_.host_.save(envs, by, saved, ends);
+  const nb::object kept = engine_.host_.save(envs, by, saved, ends);
   npy_intp shape[] = {static_cast<npy_intp>(envs.size()), 2};
   nb::object bounds = owned(PyArray_SimpleNew(2, shape, NPY_INT64));
   auto* bound = data_of<std::int64_t>(bounds);
@@ -63,17 +63,17 @@ nb::object EngineStates::save_idle(std::span<const std::int32_t> envs, nb::handl
       *bound++ = static_cast<std::int64_t>(at);
     }
   });
-  return nb::make_tuple(buffer, bounds);
+  return nb::make_tuple(buffer, bounds, or_none(kept));
 }
 
-nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handle env_id) {
+nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handle env_id, nb::handle) {
   const Engine::Use use(engine_);
   queue_restore(buffer, bounds, env_id, true);
   engine_.wait(std::nullopt);
   return engine_.finish(true);
 }
 
-void EngineStates::send_restore(nb::handle buffer, nb::handle bounds, nb::handle env_id) {
+void EngineStates::send_restore(nb::handle buffer, nb::handle bounds, nb::handle env_id, nb::handle) {
   const Engine::Use use(engine_);
   queue_restore(buffer, bounds, env_id, false);
 }
@@ -101,13 +101,13 @@ void EngineStates::queue_restore(nb::handle buffer, nb::handle bounds, nb::handl
   for (std::size_t i = 0; i < envs.size(); ++i) {
     SavedRow row;
     std::memcpy(&row, states[i].data() - sizeof(row), sizeof(row));
-    row.state.command = SM_RECALL;
+    if (late.is_none()) row.state.command = SM_RECALL;
     engine_.pool().table().state(envs[i]) = row.state;
     engine_.pool().table().reset_request(envs[i]) = row.reset;
     engine_.pool().adopt(envs[i], std::nullopt);
   }
-  if (!late.is_none()) raise_again(late);
   engine_.start(envs, gather, gather);
+  if (!late.is_none()) raise_again(late);  // not before: what they show is in flight, as after Ctrl-C in a wait
 }
 
 }  // namespace stepmill

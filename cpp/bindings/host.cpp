@@ -29,15 +29,18 @@ void Host::work(std::chrono::nanoseconds most) {
 
 // Hosts whose envs are not in this process, or are Python objects, do both in Python.
 
-void Host::save(std::span<const std::int32_t> envs, nb::handle by, std::vector<std::byte>& to,
-                std::vector<std::size_t>& ends) {
+nb::object Host::save(std::span<const std::int32_t> envs, nb::handle by, std::vector<std::byte>& to,
+                      std::vector<std::size_t>& ends) {
   const nb::list saved(nb::find(*this).attr("save_envs")(list_of(envs), by));
+  bool has_more = false;  // than bytes
   for (nb::handle one : saved) {
+    has_more |= !PyBytes_CheckExact(one.ptr());
     const auto bytes = bytes_of(one);
     to.insert(to.end(), bytes.begin(), bytes.end());
     ends.push_back(to.size());
   }
   if (ends.size() != envs.size()) throw std::logic_error("save_envs: expected a state per env");
+  return has_more ? nb::object(saved) : nb::object();
 }
 
 // Calls it where no signal handler can raise: they run in the main thread.

@@ -101,8 +101,9 @@ class Host {
   // ---- the envs themselves ----
 
   // Adds what decides the future of each of the envs, which are idle, except for its row of the action table, and where
-  // that ends. `by`: the way that the user asked for, or None. Throws if one of them cannot be saved.
-  virtual void save(std::span<const std::int32_t> envs, nanobind::handle by, std::vector<std::byte>& to,
+  // that ends. `by`: the way that the user asked for, or None. Throws if one of them cannot be saved. Returns a list with
+  // what must live as long as the state of each, if there is any.
+  virtual nanobind::object save(std::span<const std::int32_t> envs, nanobind::handle by, std::vector<std::byte>& to,
                     std::vector<std::size_t>& ends);
   // Gives each of the envs, which are idle, what was saved of another one: all of them or, if it throws, none.
   // Returns what a signal handler has raised meanwhile, to be raised once all is done; nearly always None.

@@ -33,6 +33,7 @@
 #include "bindings/hosts/worker_object.h"
 #include "core/local_pool.h"
 #include "core/memory/wait.h"
+#include "core/process/fork_aside.h"
 #include "envs/mujoco/library.h"
 #include "envs/numpy/float32.h"
 #include "envs/numpy/sums.h"
@@ -184,6 +185,23 @@ void make_worker(WorkerObject* self, nb::kwargs given) {
   new (self) WorkerObject(std::move(a));
 }
 
+int fork_aside_with_python() {
+  PyOS_BeforeFork();
+  int pid = -1, error = 0;
+  try {
+    pid = fork_aside();
+  } catch (const std::system_error& failed) {
+    error = failed.code().value();
+  }
+  pid == 0 ? PyOS_AfterFork_Child() : PyOS_AfterFork_Parent();
+  if (error != 0) {
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+  return pid;
+}
+
 // np.sin or np.cos of a float32 array, computed by one of our routines: for the self-test at import.
 nb::object float32_trig(int kind, bool cosine, nb::handle values) {
   nb::object in = owned(PyArray_FROM_OTF(values.ptr(), NPY_FLOAT32, NPY_ARRAY_CARRAY_RO));
@@ -333,6 +351,10 @@ NB_MODULE(_native, m) {
            "start_timeout"_a)
       .def("to_restart", &ProcessHost::to_restart)
       .def("restart_failed", &ProcessHost::restart_failed, "worker"_a, "incarnation"_a, "why"_a)
+      .def("next_incarnation", &ProcessHost::next_incarnation, "worker"_a)
+      .def("name_successor", &ProcessHost::name_successor, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a,
+           "outbox"_a)
+      .def("drop_successors", &ProcessHost::drop_successors)
       .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a)
       .def("post", &ProcessHost::post, "env_id"_a, "question"_a)
       .def("take_posted", &ProcessHost::take_posted)
@@ -361,8 +383,9 @@ NB_MODULE(_native, m) {
   nb::class_<EngineStates>(m, "EngineStates")
       .def(nb::init<nb::object>(), "engine"_a)
       .def("save", &EngineStates::save, "env_id"_a.none(), "by"_a = nb::none())
-      .def("restore", &EngineStates::restore, "buffer"_a, "bounds"_a, "env_id"_a.none())
-      .def("send_restore", &EngineStates::send_restore, "buffer"_a, "bounds"_a, "env_id"_a.none());
+      .def("restore", &EngineStates::restore, "buffer"_a, "bounds"_a, "env_id"_a.none(), "kept"_a = nb::none())
+      .def("send_restore", &EngineStates::send_restore, "buffer"_a, "bounds"_a, "env_id"_a.none(),
+           "kept"_a = nb::none());
 
   nb::class_<EngineCheckpoint>(m, "EngineCheckpoint")
       .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "write_note"_a.none(), "read_note"_a.none())
@@ -389,6 +412,8 @@ NB_MODULE(_native, m) {
   m.def("install_crash_note", &install_crash_note, "worker"_a,
         "Makes this process say which worker it is, and which env it ran, when it crashes.");
   m.def("set_crash_env", &set_crash_env, "env"_a, "The env whose code runs from now on; -1: none.");
+  m.def("fork_aside", &fork_aside_with_python,
+        "As os.fork, but the new process is a child of the subreaper above this one.");
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker sends besides arrays.");
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/pool.h"
-#include "core/process/received_rows.h"
+#include "core/received_rows.h"
 
 namespace stepmill {
 

@@ -1,7 +1,7 @@
 """Saved states of every kind, on every backend, in every autoreset mode, given to every kind of env.
 
 An env that is given a state goes on as the saved one did, bit for bit: in the same env, in another one, in another pool
-and in another process. Some of the saved envs are within an episode, some at its end.
+on another backend, and in another process. Some of the saved envs are within an episode, some at its end.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ def check(name: str, folder: Path, cases: Sequence[tuple[str, str, str]]) -> Non
     parcels: list[tuple[Any, ...]] = []
     expected_there = []
     for task, backend, mode in cases:
+        another = way.backends[way.backends.index(backend) - 1]
         with (
             way.make(task, backend, autoreset=mode, seed=7) as pool,
-            way.make(task, backend, autoreset=mode, seed=99) as other,
+            way.make(task, another, autoreset=mode, seed=99) as other,
         ):
             pool.reset()
             other.reset()

@@ -49,6 +49,9 @@ class Program:
 
     def play(self, turns: int) -> list[Any]:
         self.pool.async_reset()
+        return self.go_on(turns)
+
+    def go_on(self, turns: int) -> list[Any]:
         for _ in range(turns):
             self.before_recv(self.pool)
             self._see(self.pool.recv())

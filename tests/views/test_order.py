@@ -11,7 +11,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.backends import INLINE, THREAD, Backend
+from support.backends import INLINE, THREAD, Actor, Backend
 from support.envs import InfoEnv, ProbeTwin
 from support.envs.adapted import TagEnv
 from support.envs.faulty import FaultyEnv
@@ -218,6 +218,28 @@ def test_states_are_saved_and_restored_on_the_way(file: Path) -> None:
     with make(INLINE) as pool:
         pool.replay_order(file)
         assert_same(played(pool), recorded)
+
+
+@pytest.mark.usefixtures("server")
+def test_a_resumed_pool_records_and_replays_what_waited_and_what_follows(file: Path) -> None:
+    run = file.with_name("run.pool")
+    with make(Backend("process", 3), WildEnv) as pool:
+        pool.record_order(file)
+        pool.async_reset()
+        results = [pool.recv(), pool.recv()]
+        pool.send(Actor(pool, 1)(BATCH), results[0][-1]["env_id"])
+        pool.checkpoint(run)  # with four results that nobody has received
+        results += pool.drain()
+    assert [word & ~LAST for word in words_of(file)] == [one for batch in ids_in(results) for one in batch]
+    with stepmill.resume(run) as pool:
+        pool.record_order(file)
+        resumed = Program(pool, 2).go_on(40)
+    assert_same(resumed[0], results[2])
+    with stepmill.resume(run, backend="inline") as pool:
+        pool.replay_order(file)
+        with pytest.raises(errors.UsageError, match=r"checkpoint: .* \(replay_order\)"):
+            pool.checkpoint(run)
+        assert_same(Program(pool, 2).go_on(40), resumed)
 
 
 # ---- failures --------------------------------------------------------------------------------------

@@ -52,7 +52,12 @@ def test_episodes_are_those_of_gymnasium(make: Any, id: str, backend: str) -> No
     "id", ["BabyAI-GoToSeqS5R2-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0", "MiniGrid-KeyCorridorS3R1-v0"]
 )
 def test_a_restored_env_goes_on_as_the_saved_one(make: Any, id: str, autoreset: str) -> None:
-    settings: dict[str, Any] = {"num_envs": 2, "autoreset": autoreset, "max_episode_steps": 12, "render_mode": "rgb_array"}
+    settings: dict[str, Any] = {
+        "num_envs": 2,
+        "autoreset": autoreset,
+        "max_episode_steps": 12,
+        "render_mode": "rgb_array",
+    }
     pool = make(id, seed=3, backend="inline", **settings)
     other = make(id, seed=8, backend="process", num_workers=2, **settings)
     assert pool.state_kind == other.state_kind == "methods"

@@ -47,8 +47,8 @@ class NativeHost final : public Host {
   // Whether the envs' class says how it can be saved.
   bool can_save() const { return local_pool().envs().can_save(); }
 
-  void save(std::span<const std::int32_t> envs, nanobind::handle, std::vector<std::byte>& to,
-            std::vector<std::size_t>& ends) override {
+  nanobind::object save(std::span<const std::int32_t> envs, nanobind::handle, std::vector<std::byte>& to,
+                        std::vector<std::size_t>& ends) override {
     const EnvSet& set = local_pool().envs();
     to.reserve(envs.size() * set.state_bytes());
     ends.reserve(envs.size());
@@ -57,6 +57,7 @@ class NativeHost final : public Host {
       ends.push_back(to.size());
       if (ends.size() == 1) to.reserve(envs.size() * to.size());  // nearly always, all have the same size
     }
+    return {};
   }
 
   nanobind::object load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override {

@@ -27,7 +27,18 @@ void ProcessHost::admit(int worker, unsigned incarnation, int pid, int pidfd, in
 void ProcessHost::attend() {
   const nb::object self = nb::find(*this);
   for (const std::string& text : processes().take_news()) self.attr("show_news")(to_text(text));
+  if (has_replaced_) {
+    self.attr("start_successors")();
+    has_replaced_ = false;
+  }
   self.attr("restart")();
+}
+
+nb::object ProcessHost::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
+  nb::object late = Host::load(envs, states);
+  const nb::gil_scoped_release release;
+  has_replaced_ |= processes().install_successors();
+  return late;
 }
 
 // ---- calls -------------------------------------------------------------------------------------

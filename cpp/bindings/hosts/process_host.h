@@ -28,6 +28,12 @@ class ProcessHost final : public Host {
   void restart_failed(int worker, unsigned incarnation, const std::string& why) {
     processes().restart_failed(worker, incarnation, why);
   }
+  // See `ProcessPool`: they take their places when `load_envs` has returned.
+  auto next_incarnation(int worker) const { return processes().next_incarnation(worker); }
+  void name_successor(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox) {
+    processes().name_successor(worker, incarnation, pid, pidfd, stack, outbox);
+  }
+  void drop_successors() { processes().drop_successors(); }
 
   // ---- calls ----
 
@@ -51,9 +57,11 @@ class ProcessHost final : public Host {
   void settle(std::span<const std::int32_t> envs) override;
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
-  bool wants_attention() const override { return processes().wants_attention(); }
-  // Calls the derived class: `show_news` shows the user what there is to tell, `restart` starts the processes that are
-  // needed.
+  // No code of Python runs between what it loads and that it counts: a signal handler might raise there.
+  nanobind::object load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) override;
+  bool wants_attention() const override { return processes().wants_attention() || has_replaced_; }
+  // Calls the derived class: `show_news` shows the user what there is to tell, `start_successors` lets those serve that
+  // have taken their places, `restart` starts the processes that are needed.
   void attend() override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
   void add_stats(nanobind::dict& out) const override;
@@ -69,6 +77,7 @@ class ProcessHost final : public Host {
   // Envs whose answer to a call was not waited for: because of Ctrl-C, or because it was posted.
   std::vector<std::int32_t> abandoned_, posted_;
   std::vector<std::pair<std::int32_t, nanobind::object>> answers_;  // to what was posted
+  bool has_replaced_ = false;                                       // successors wait for a word to begin
 };
 
 }  // namespace stepmill

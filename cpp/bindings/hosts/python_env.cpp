@@ -264,13 +264,14 @@ void PythonEnv::observe(const Row& row) {
       return;
     }
     const auto write = [&](int leaf, nb::handle part, const std::string& path) {
-      const std::string what = "observation" + path;
-      write_value(part, kind_->observation[static_cast<std::size_t>(leaf)], "ObservationError", what.c_str(), to(leaf));
+      const std::string what = path.empty() ? path : "observation" + path;  // nearly always empty: nothing is built
+      write_value(part, kind_->observation[static_cast<std::size_t>(leaf)], "ObservationError",
+                  path.empty() ? "observation" : what.c_str(), to(leaf));
     };
     const auto refuse = [&](const std::string& path, const std::string& text) {
       raise("ObservationError", "observation" + path + " of env " + std::to_string(id_) + ": " + text);
     };
-    kind_->observation_tree.take_apart(observation_, "", false, write, refuse);
+    kind_->observation_tree.take_apart(observation_, std::string(), false, write, refuse);
     if (!kind_->infos.empty() && note_.info.is_valid()) write_infos(row);
     if (has_objects) {
       note_.objects = kind_->objects_of(observation_);

@@ -99,6 +99,16 @@ void ProcessBooks::bury(std::int32_t worker, std::uint32_t number) {
   announce_rest(pool_.tables.worker(worker));
 }
 
+void ProcessBooks::entrust(std::int32_t worker) {
+  const Crew& crew = roster.crew(worker);
+  for (std::int32_t env = crew.first; env < crew.end(); ++env) {
+    Asked& its = asked(env);
+    its.incarnation = crew.life.number;
+    its.given_up = false;
+    pool_.tables.word(env).store(EnvWord{its.epoch, its.incarnation, Stage::kRest}.pack(), std::memory_order_seq_cst);
+  }
+}
+
 // The row of an env is complete, but perhaps not counted.
 void ProcessBooks::doubt_row(std::int32_t env) {
   Buffer* buffer = seat(env).buffer;

@@ -104,6 +104,8 @@ class ProcessBooks {
   void retire(std::int32_t worker, const Fault& reason, bool start_again = true);
   // After its end is certain: answers for the rest, and removes the life.
   void bury(std::int32_t worker, std::uint32_t number);
+  // The envs of a worker, which are idle, live in its present life, whatever became of the one before.
+  void entrust(std::int32_t worker);
   // Saves the notes and answers of that life that have not been received yet, before its outbox goes.
   void save_notes(std::int32_t worker, std::uint32_t incarnation);
 

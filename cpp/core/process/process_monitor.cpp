@@ -67,6 +67,15 @@ void ProcessMonitor::wait_all_ended(std::chrono::nanoseconds most) {
   ended_.wait_for(lock, most, [this] { return books_.roster.all_ended(); });
 }
 
+// The monitor does it: only it ends lives, see `worker_roster.h`.
+void ProcessMonitor::replace(Lock& lock, std::int32_t worker) {
+  books_.roster.condemn(worker, {.phase = SM_IN_STEP,
+                                 .message = "its worker process was ended, because a saved one takes its place",
+                                 .kind = Fault::kDied});
+  books_.wake_monitor();
+  ended_.wait(lock, [&] { return books_.roster.crew(worker).life.number == 0; });
+}
+
 // ---- watching ----------------------------------------------------------------------------------
 
 void ProcessMonitor::watch() {
@@ -103,7 +112,7 @@ void ProcessMonitor::watch() {
     books_.roster.read_obituaries(polled[1].revents);
     for (std::size_t i = 0; i < who.size(); ++i)
       if (polled[i + 2].revents != 0) life_ended(lock, who[i].worker, who[i].life);
-    if (books_.roster.all_ended()) ended_.notify_all();
+    ended_.notify_all();
   }
 }
 
@@ -114,6 +123,7 @@ void ProcessMonitor::end_broken() {
     if (!reason || books_.roster.crew(w).life.number == 0) continue;
     books_.roster.crew(w).life.signal(SIGKILL);
     books_.retire(w, *reason);
+    ended_.notify_all();
   }
 }
 

@@ -33,6 +33,8 @@ class ProcessMonitor {
 
   // Waits until no worker is left, about as long as `most`.
   void wait_all_ended(std::chrono::nanoseconds most);
+  // Ends the present life of a worker, if it has one, and waits until it is leaving. `lock`: that of the books.
+  void replace(ProcessBooks::Lock& lock, std::int32_t worker);
 
  private:
   using Life = WorkerRoster::Life;
@@ -59,7 +61,7 @@ class ProcessMonitor {
   const std::int32_t num_envs_;
   std::vector<std::uint8_t> reported_;  // by env: whether it was reported as slow
   bool quit_ = false;  // under the lock of the books
-  std::condition_variable ended_;
+  std::condition_variable ended_;  // lives may have ended, or are leaving
   std::thread thread_;
 };
 

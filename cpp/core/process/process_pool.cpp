@@ -1,5 +1,6 @@
 #include "core/process/process_pool.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -68,13 +69,18 @@ ProcessPlan ProcessPool::plan() const {
 
 // ---- workers -----------------------------------------------------------------------------------
 
-void ProcessPool::admit(std::int32_t worker, std::uint32_t incarnation, int pid, int pidfd, int stack, int outbox,
-                        std::uint64_t start_ns) {
+WorkerRoster::Life ProcessPool::make_life(int pid, int pidfd, int stack, int outbox) {
   WorkerRoster::Life life;
   life.pid = pid;
   life.outbox = std::make_unique<Outbox>(outbox, false);
   life.pidfd = Descriptor::duplicate(pidfd);
   life.stack = Descriptor::duplicate(stack);
+  return life;
+}
+
+void ProcessPool::admit(std::int32_t worker, std::uint32_t incarnation, int pid, int pidfd, int stack, int outbox,
+                        std::uint64_t start_ns) {
+  WorkerRoster::Life life = make_life(pid, pidfd, stack, outbox);
   life.start_deadline = start_ns ? monotonic_ns() + start_ns : 0;
   {
     const Lock lock(books_.mutex);
@@ -100,6 +106,41 @@ void ProcessPool::restart_failed(std::int32_t worker, std::uint32_t incarnation,
   const std::uint32_t number = books_.roster.crew(worker).life.number;
   books_.retire(worker, {.phase = SM_IN_CONSTRUCTOR, .message = why, .kind = Fault::kDied}, false);
   books_.bury(worker, number);
+}
+
+std::uint32_t ProcessPool::next_incarnation(std::int32_t worker) const {
+  const Lock lock(books_.mutex);
+  return books_.roster.crew(worker).next;
+}
+
+void ProcessPool::name_successor(std::int32_t worker, std::uint32_t incarnation, int pid, int pidfd, int stack,
+                                 int outbox) {
+  successors_.push_back({worker, incarnation, make_life(pid, pidfd, stack, outbox)});
+}
+
+bool ProcessPool::install_successors() {
+  if (successors_.empty()) return false;
+  {
+    Lock lock(books_.mutex);
+    for (Successor& one : successors_) {
+      monitor_.replace(lock, one.worker);
+      books_.roster.admit_successor(one.worker, one.incarnation, std::move(one.life));
+      books_.entrust(one.worker);
+      if (books_.stopping) tell_to_stop(one.worker);
+    }
+  }
+  successors_.clear();
+  books_.wake_monitor();
+  return true;
+}
+
+void ProcessPool::drop_successors() {
+  const Lock lock(books_.mutex);
+  for (const Successor& one : successors_) {
+    one.life.signal(SIGKILL);
+    books_.roster.skip(one.worker, one.incarnation);
+  }
+  successors_.clear();
 }
 
 void ProcessPool::ring_bell(std::int32_t worker) {

@@ -23,7 +23,7 @@
 #include "core/process/process_layout.h"
 #include "core/process/process_monitor.h"
 #include "core/process/process_worker.h"
-#include "core/process/received_rows.h"
+#include "core/received_rows.h"
 #include "core/process/slot_ring.h"
 #include "core/process/wait_pace.h"
 
@@ -50,6 +50,16 @@ class ProcessPool final : public Pool {
   std::vector<std::pair<std::int32_t, std::uint32_t>> to_restart();
   // No process could be started: the pool answers what waits for it.
   void restart_failed(std::int32_t worker, std::uint32_t incarnation, const std::string& why);
+
+  // A successor takes the place of a worker's process, dead or alive, and its envs go on there, without a failure: they
+  // must be idle. Which incarnation it will be:
+  std::uint32_t next_incarnation(std::int32_t worker) const;
+  // Announces one, as `admit` does; it is ready to serve.
+  void name_successor(std::int32_t worker, std::uint32_t incarnation, int pid, int pidfd, int stack, int outbox);
+  // Either they take their places, all of them, which cannot fail, or none does.
+  bool install_successors();
+  void drop_successors();
+
   // Texts for the user: which envs take very long.
   std::vector<std::string> take_news();
   // Whether one of these two would return anything. Cheap: every wait checks it.
@@ -113,7 +123,14 @@ class ProcessPool final : public Pool {
     bool is_reset;
   };
 
+  struct Successor {
+    std::int32_t worker;
+    std::uint32_t incarnation;
+    WorkerRoster::Life life;
+  };
+
   void show_arena();
+  static WorkerRoster::Life make_life(int pid, int pidfd, int stack, int outbox);
   std::uint32_t lives_here(std::int32_t env) const override;
 
   // ---- workers ----
@@ -165,6 +182,7 @@ class ProcessPool final : public Pool {
   ReceivedRows received_;
   std::vector<std::uint8_t> to_ring_;  // scratch of `start`: the workers it queued for
   std::vector<Mailbox> mail_;          // by env, for its next action
+  std::vector<Successor> successors_;
 
   // Shared with the monitor, under a lock.
   ProcessBooks books_;

@@ -67,6 +67,18 @@ void WorkerRoster::admit(std::int32_t worker, std::uint32_t incarnation, Life li
   show(worker);
 }
 
+void WorkerRoster::admit_successor(std::int32_t worker, std::uint32_t incarnation, Life life) {
+  const std::uint32_t restarts = crew(worker).restarts;
+  admit(worker, incarnation, std::move(life));
+  at(worker).restarts = restarts;
+  show(worker);
+}
+
+void WorkerRoster::skip(std::int32_t worker, std::uint32_t incarnation) {
+  Crew& crew = at(worker);
+  if (crew.next == incarnation) crew.next += 1;
+}
+
 // In the words of which the thread that holds the pool's lock is the only writer.
 void WorkerRoster::show(std::int32_t worker) {
   if (shown_.empty()) return;

@@ -89,6 +89,10 @@ class WorkerRoster {
   // ---- lives begin ----
 
   void admit(std::int32_t worker, std::uint32_t incarnation, Life life);
+  // Instead of `admit`: the life continues what another one was, without a failure, so that it is no restart.
+  void admit_successor(std::int32_t worker, std::uint32_t incarnation, Life life);
+  // The life with that number will not come: the next one has another number.
+  void skip(std::int32_t worker, std::uint32_t incarnation);
   // The number of the life that will serve an env: the present one, or the next one, which becomes wanted.
   std::uint32_t call_for(std::int32_t env);
   // Workers that should be started now, each with the incarnation it will be.

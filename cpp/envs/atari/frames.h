@@ -211,7 +211,7 @@ class Frames {
   void learn_colours(const std::uint8_t* picture) { colours_.learn(memory_.screen, picture, sizes_.screen_bytes()); }
   void draw(std::uint8_t* picture) const { colours_.draw(memory_.screen, picture, sizes_.screen_bytes()); }
 
-  // The screen, both pictures and the known colours. Not the stack: it is an observation too, so that others keep it.
+  // The screen, both pictures, the stack and the known colours.
   std::vector<std::uint8_t> packed() {
     std::vector<std::uint8_t> out;
     out.reserve(sizes_.screen_bytes());
@@ -236,10 +236,13 @@ class Frames {
   }
 
  private:
-  std::array<RowPacker, 3> packers() {
+  std::array<RowPacker, 4> packers() {
     const auto height = static_cast<std::size_t>(sizes_.height), width = static_cast<std::size_t>(sizes_.width);
+    const auto channels = static_cast<std::size_t>(sizes_.channels), stack = static_cast<std::size_t>(sizes_.stack);
     return {RowPacker({memory_.screen, sizes_.screen_bytes()}, width, height),
-            RowPacker({memory_.pictures, 2 * sizes_.picture_bytes()}, width * static_cast<std::size_t>(sizes_.channels), height),
+            RowPacker({memory_.pictures, 2 * sizes_.picture_bytes()}, width * channels, height),
+            RowPacker({memory_.stack, stack * sizes_.frame_bytes()}, static_cast<std::size_t>(sizes_.new_width),
+                      channels * static_cast<std::size_t>(sizes_.new_height)),
             RowPacker(colours_.bytes(), 16, 64)};
   }
 

@@ -35,6 +35,50 @@ double average(const Bytes& picture, int h, int w, int channels, int new_h, int 
   return sum;
 }
 
+// ---- saved states --------------------------------------------------------------------------------------
+
+TEST(frames_that_are_packed_and_unpacked_are_the_same) {
+  Rng rng(3);
+  for (const int channels : {1, 3}) {
+    const FrameSizes sizes{21, 16, channels, 8, 7, 3};
+    const std::size_t frame = sizes.frame_bytes();
+    Bytes screen = noise(rng, sizes.screen_bytes(), 2), pictures = noise(rng, 2 * sizes.picture_bytes());
+    Bytes stack = noise(rng, 3 * frame);
+    std::copy_n(screen.begin() + 16, 16, screen.begin() + 32);      // a row that repeats
+    std::copy_n(stack.begin(), frame / 2, stack.begin() + static_cast<std::ptrdiff_t>(frame));  // a frame that hardly changes
+    Frames frames(sizes, {screen.data(), pictures.data(), stack.data()}, false);
+    CHECK(!frames.knows_colours());
+    Bytes colours(3 * sizes.screen_bytes()), drawn(colours.size());
+    for (std::size_t i = 0; i < screen.size(); ++i)
+      for (std::size_t k = 0; k < 3; ++k) colours[3 * i + k] = static_cast<std::uint8_t>(10 * screen[i] + k);
+    frames.learn_colours(colours.data());
+    CHECK(frames.knows_colours());
+
+    const Bytes packed = frames.packed();
+    CHECK(packed.size() < screen.size() + pictures.size() + stack.size() + 64 + 1024);
+    Bytes other_screen(screen.size()), other_pictures(pictures.size()), other_stack(stack.size());
+    Frames other(sizes, {other_screen.data(), other_pictures.data(), other_stack.data()}, false);
+    for (const std::size_t size : {packed.size() - 1, std::size_t{0}, std::size_t{20}})
+      CHECK(!other.unpack(std::span(packed).first(size)));
+    Bytes longer = packed;
+    longer.push_back(0);
+    CHECK(!other.unpack(longer));
+    for (const std::uint8_t wrong : {1, 2, 3}) {  // the first row of all repeats nothing
+      Bytes bad = packed;
+      bad[0] = wrong;
+      CHECK(!other.unpack(bad));
+    }
+    CHECK(other_stack == Bytes(stack.size()));
+    CHECK(other.unpack(packed));
+    CHECK(other_screen == screen);
+    CHECK(other_pictures == pictures);
+    CHECK(other_stack == stack);
+    other.draw(drawn.data());
+    CHECK(drawn == colours);
+    CHECK(other.packed() == packed);
+  }
+}
+
 // ---- smaller pictures ----------------------------------------------------------------------------------
 
 TEST(every_new_pixel_is_the_average_of_the_area_it_covers) {

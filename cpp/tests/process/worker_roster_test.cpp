@@ -174,6 +174,24 @@ TEST(one_that_could_not_be_started_is_gone_at_once) {
   CHECK(roster.call_for(0) == 2u);
 }
 
+TEST(a_successor_is_no_restart_and_a_number_that_was_skipped_does_not_come) {
+  Books books;
+  WorkerRoster& roster = *books.roster;
+  roster.admit(0, 1, books.life(10));
+  books.announce(0, 1);
+  roster.skip(0, 2);
+  CHECK(roster.crew(0).next == 3u);
+  roster.skip(0, 2);  // once
+  CHECK(roster.crew(0).next == 3u);
+  roster.retire(0, Fault{}, true);
+  CHECK(roster.wants_attention());
+  roster.admit_successor(0, 3, books.life(12));
+  CHECK(!roster.wants_attention());
+  CHECK(roster.crew(0).life.number == 3u);
+  CHECK(roster.crew(0).restarts == 0u);
+  CHECK(roster.crew(0).next == 4u);
+}
+
 TEST(a_life_is_condemned_once) {
   Books books;
   WorkerRoster& roster = *books.roster;

@@ -7,14 +7,11 @@ steps it for a while and has ended before env 0 is built. Then the pool's envs a
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import math
-import re
 import types
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from stepmill import _native
@@ -25,6 +22,7 @@ from stepmill.registry.factories import EnvFactory
 from stepmill.registry.records import GymnasiumFactory
 from stepmill.settings import Settings
 from stepmill.sources.source import PythonSource
+from stepmill.system.memory import free_bytes
 
 Backend = Literal["inline", "process"]
 
@@ -103,21 +101,8 @@ def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
 def _workers_that_wait(settings: Settings) -> int:
     """One per env, up to 64, and only as many as half of the free memory has room for."""
     wanted = min(settings.num_envs, _MOST_WAITING)
-    affordable = _free_bytes() // 2 // _WORKER_BYTES
+    affordable = free_bytes() // 2 // _WORKER_BYTES
     return max(settings.num_workers, min(wanted, affordable))
-
-
-def _free_bytes() -> int:
-    """The memory that is available to this process: of the machine, and of the cgroups that it is in."""
-    found = re.findall(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    free = [int(kilobytes) << 10 for kilobytes in found]
-    with contextlib.suppress(OSError, ValueError):  # no cgroup of version 2
-        path = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
-        folder = Path("/sys/fs/cgroup", path.lstrip("/"))
-        for one in (folder, *folder.parents):
-            with contextlib.suppress(OSError, ValueError):  # "max"; or the folder is above all cgroups
-                free.append(int((one / "memory.max").read_text()) - int((one / "memory.current").read_text()))
-    return max(min(free, default=0), 0)
 
 
 # ---- what the log says ---------------------------------------------------------------------------

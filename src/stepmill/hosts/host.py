@@ -159,12 +159,10 @@ class PythonHost(Host, Protocol):
     # ---- saved states, for envs that are not in flight; the native half calls these ----------
 
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
-        """The state of each env: by the way that the user asked for, or by the usual one."""
+        """The state of each env: by the way that the user asked for, or by the usual one. May be a ``StateTicket``."""
         ...
 
-    def load_envs(
-        self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]
-    ) -> BaseException | None:
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> BaseException | None:
         """Gives each env a state. May add to ``former`` what they were, in the order of the envs.
 
         Returns what a signal handler raised, if all of them have their states nevertheless.
@@ -172,7 +170,7 @@ class PythonHost(Host, Protocol):
         ...
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
-        """Called if ``load_envs`` has raised: makes all of them what they were."""
+        """Called if ``load_envs`` has raised, in a thread where no signal handler can: makes all what they were."""
         ...
 
 

@@ -12,7 +12,7 @@ from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import FramesAtOnce
 from stepmill.hosts.host import ClosedWhenDropped, Preparation, host_arguments, python_env_arguments
 from stepmill.hosts.infos import info_leaves, plain_info
-from stepmill.hosts.python_states import WAYS, PythonStates, common_kind, raise_first
+from stepmill.hosts.python_states import ELSEWHERE, WAYS, PythonStates, common_kind, raise_first
 from stepmill.hosts.rows import Note, RowFinisher, object_copier, object_parts, snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.description import EnvDescription
@@ -31,6 +31,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
     backend = "inline"
     is_native = False
     state_ways = WAYS
+    keeps_former = False  # whether envs elsewhere may not take their states, so that those here are put back
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     @property
     def _states(self) -> PythonStates:
-        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven)
+        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven, ELSEWHERE)
 
     def _put_saved(self, env_id: int, env: Any) -> None:
         self._builder.adopt(env_id, env)
@@ -142,13 +143,11 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         own = self._states
         return [own.save(env_id, by) for env_id in env_ids]
 
-    def load_envs(
-        self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]
-    ) -> BaseException | None:
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> BaseException | None:
         own = self._states
         contents = [own.read(*one) for one in zip(env_ids, states, strict=True)]
         pairs = list(zip(env_ids, contents, strict=True))
-        if all(own.is_sure(*one) for one in pairs):
+        if not self.keeps_former and all(own.is_sure(*one) for one in pairs):
             return self._load_surely(pairs)
         for env_id, content in pairs:
             former.append(own.former(env_id, content))
@@ -171,11 +170,8 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         return None
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
-        def work(_: int | None) -> None:
-            given = zip(env_ids, former, strict=False)  # the others were not given anything
-            raise_first([functools.partial(self._states.give_back, *one) for one in given])
-
-        uninterrupted(work)
+        given = zip(env_ids, former, strict=False)  # the others were not given anything
+        raise_first([functools.partial(self._states.give_back, *one) for one in given])
 
     # ---- the envs themselves -----------------------------------------------------------------
 

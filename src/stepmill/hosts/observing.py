@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill import _native
+from stepmill.system.memory import memory_of
 
 # The states of a calling thread, in the order of CallerState in pool_record.h.
 _STATES = ("outside", "inside", "waiting", "stepping")
@@ -386,18 +387,10 @@ def stats_of(engine: _native.Engine) -> dict[str, Any]:
                 "actions": worker.actions,
                 "restarts": worker.restarts,
                 "outbox_bytes": outbox,
-                "memory_bytes": _memory_of(worker.pid),
+                "memory_bytes": memory_of(worker.pid),
             }
             for worker, work, outbox in works
         ]
         stats["step_seconds"] = now.step_seconds()
+        stats["clones"] = [{"pid": one.pid, "memory_bytes": one.memory()} for one in engine.host.clones.alive()]
     return stats
-
-
-def _memory_of(pid: int | None) -> int:
-    """The share of a process in the machine's memory (PSS), in bytes; 0 if it cannot be read."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    except (OSError, StopIteration):
-        return 0

@@ -29,6 +29,7 @@ from stepmill.values.trees import leaves
 dumps = functools.partial(pickling.dumps, searched={})
 
 WAYS = ("methods", "pickle")  # how an env is saved: by its methods, or if the user asks for it, the whole object
+ELSEWHERE = "; or use backend='process' with num_workers=num_envs: its process is saved by forking it (docs/saving.md)"
 
 
 class _Place(Protocol):
@@ -46,6 +47,7 @@ class PythonStates:
     put_env: Puts another env in its place.
     renew: Builds an env anew.
     proven: The envs whose pickles can be trusted; it adds to them.
+    advice: What else there is for an env that has no state.
     """
 
     def __init__(
@@ -55,13 +57,15 @@ class PythonStates:
         put_env: Callable[[int, Any], None],
         renew: Callable[[int], None],
         proven: set[int],
+        advice: str = "",
     ) -> None:
         self._place, self._env_of, self._put_env, self._renew, self._proven = place, env_of, put_env, renew, proven
+        self._advice = advice
 
     def kind(self, env_id: int) -> str:
         """How an env is saved, in a word, or ``"none: "`` and why it cannot be."""
         why = why_no_state(self._env_of(env_id))
-        return "methods" if why is None else f"none: {why}"
+        return "methods" if why is None else f"none: {why}{self._advice}"
 
     def save(self, env_id: int, by: str | None) -> bytes:
         """The state of an env, saved by its methods, or by pickling all of it."""
@@ -71,12 +75,14 @@ class PythonStates:
                 _prove_pickle(env_id, env)
                 self._proven.add(env_id)
             return self._pickled(env_id, "pickle", env)
-        with _Told("save", env_id):
+        with _Told("save", env_id, self._advice):
             state = get_state(env)
         return self._pickled(env_id, "methods", state)
 
     def _pickled(self, env_id: int, way: str, own: Any) -> bytes:
         elapsed, seen, info, options, presence = self._place.memory(env_id)
+        if way == "methods" and is_whole(self._env_of(env_id)):
+            seen = None
         try:
             return dumps((way, own, (elapsed, seen, info, options, presence)))
         except Exception:
@@ -119,13 +125,15 @@ class PythonStates:
 
     def give(self, env_id: int, content: Any) -> None:
         """Gives an env what ``read`` has returned. If it raises, the env may be anything."""
-        way, own, memory = content
+        way, own, (elapsed, seen, *rest) = content
         if way == "pickle":
             self._put_env(env_id, own)
         else:
             with _Told("restore", env_id):
                 set_state(self._env_of(env_id), own)
-        self._place.set_memory(env_id, memory)
+        if seen is None and is_whole(env := self._env_of(env_id)):
+            seen = (env.last_observation(),)
+        self._place.set_memory(env_id, (elapsed, seen, *rest))
 
     def give_back(self, env_id: int, former: Any) -> None:
         """Makes an env what it was."""
@@ -147,7 +155,9 @@ class PythonStates:
 
 def common_kind(kinds: Iterable[str]) -> str:
     """How the envs of a pool are saved, from what each of them says."""
-    return next((kind for kind in kinds if kind.startswith("none")), "methods")
+    known = list(kinds)
+    usual = "fork" if "fork" in known else "methods"
+    return next((kind for kind in known if kind.startswith("none")), usual)
 
 
 def raise_first(calls: Iterable[Callable[[], None]]) -> None:
@@ -186,8 +196,8 @@ class _NeverReset(NamedTuple):
 class _Told:
     """Says of which env a state could not be found or taken. What the env raised is the cause."""
 
-    def __init__(self, call: str, env_id: int) -> None:
-        self._call, self._env_id = call, env_id
+    def __init__(self, call: str, env_id: int, advice: str = "") -> None:
+        self._call, self._env_id, self._advice = call, env_id, advice
 
     def __enter__(self) -> None:
         return None
@@ -196,7 +206,9 @@ class _Told:
         if error is None or isinstance(error, KeyboardInterrupt):
             return
         place = f"{self._call}: env {self._env_id}"
-        if isinstance(error, StateError | UnsupportedError):
+        if isinstance(error, UnsupportedError):
+            raise type(error)(f"{place}: {error}{self._advice}") from error.__cause__
+        if isinstance(error, StateError):
             raise type(error)(f"{place}: {error}") from error.__cause__
         call = "get_state()" if self._call == "save" else "set_state()"
         raise StateError(f"{place}: {call} raised {summary(error)}") from error

@@ -94,20 +94,24 @@ class StateKeeper:
     def save(self, env_ids: Any, by: str | None = None) -> SavedStates:
         """The states of some envs; None: of all. ``by``: the way to save them, if it is not the usual one."""
         self._check_kind("save", by)
-        return self._states_of(_native.EngineStates(self._engine).save(env_ids, by), env_ids, by)
+        return self._states_of(env_ids, by, *_native.EngineStates(self._engine).save(env_ids, by))
 
-    def _states_of(self, saved: tuple[bytes, np.ndarray], env_ids: Any, by: str | None) -> SavedStates:
-        buffer, bounds = saved
-        return SavedStates(self._origins_of(env_ids, by), buffer, bounds)
+    def _states_of(self, env_ids: Any, by: str | None, buffer: bytes, bounds: Any, kept: list[Any] | None) -> SavedStates:
+        """What the engine has saved. ``kept``: if some of the states are elsewhere, see ``StateTicket``."""
+        origins = self._origins_of(env_ids, by)
+        if kept is None:
+            return SavedStates(origins, buffer, bounds)
+        origins = _of_kinds(origins, [getattr(one, "kind", None) for one in kept])
+        return SavedStates(origins, buffer, bounds, tuple(getattr(one, "keeper", None) for one in kept))
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments: nothing is to happen between it and the caller."""
-        buffer, bounds = self.checked(given, env_ids).parts
-        return _native.EngineStates(self._engine).restore, (buffer, bounds, env_ids)
+        states = self.checked(given, env_ids)
+        return _native.EngineStates(self._engine).restore, (*states.parts, env_ids, states)
 
     def send_restore(self, states: SavedStates, env_ids: Sequence[int]) -> None:
         """Restores states that ``checked`` has returned, for an engine that gives results as they are ready."""
-        _native.EngineStates(self._engine).send_restore(*states.parts, env_ids)
+        _native.EngineStates(self._engine).send_restore(*states.parts, env_ids, states)
 
     def checked(self, given: Any, env_ids: Any) -> SavedStates:
         """One state per env, from what the user gave. Raises if one of them is not for its env."""
@@ -123,7 +127,7 @@ class StateKeeper:
         """Waits until every action has its result, and saves the whole pool."""
         self._check_kind("checkpoint", by)
         env_ids, saved, rest, on_its_way = self._checkpoint().take(by)
-        states = None if saved is None else self._states_of(saved, env_ids, by)
+        states = None if saved is None else self._states_of(env_ids, by, *saved)
         kinds = {one.kind for one in (() if states is None else states.origins)}
         for kind in kinds.difference(_MOVABLE):
             raise UnsupportedError(f"checkpoint: states of the kind {kind!r} cannot leave this process")
@@ -149,7 +153,8 @@ class StateKeeper:
             raise UnsupportedError(f"{what}: {self._why_not}")
         if by is not None and by not in self._ways:
             ways = " or ".join(map(repr, self._ways))
-            raise UnsupportedError(f"{what}: by: expected {ways}, the ways to save these envs, got {by!r}")
+            hint = "; it needs backend='process' and num_workers=num_envs" if by == "fork" else ""
+            raise UnsupportedError(f"{what}: by: expected {ways}, the ways to save these envs, got {by!r}{hint}")
 
     def _origins_of(self, env_ids: Any, way: str | None = None) -> tuple[StateOrigin, ...]:
         origins = self._origins
@@ -171,6 +176,13 @@ class StateKeeper:
                 target = replace(target, kind=mine.kind)
             if mine != target:
                 mine.refuse(target, i if env_ids is None else int(env_ids[i]))
+
+
+def _of_kinds(origins: tuple[StateOrigin, ...], kinds: list[str | None]) -> tuple[StateOrigin, ...]:
+    """The origins of states that were saved in these ways; None: in the way that the origin says."""
+    each = origins * len(kinds) if len(origins) == 1 else origins
+    known = tuple(replace(one, kind=kind or one.kind) for one, kind in zip(each, kinds, strict=True))
+    return known[:1] if len(set(known)) == 1 else known
 
 
 def _count_of(env_ids: Any) -> int:

@@ -19,6 +19,11 @@ class Share(NamedTuple):
     last: int  # and one more
     python: str | None
 
+    @property
+    def num_envs(self) -> int:
+        """How many envs it has."""
+        return self.last - self.first
+
 
 def share_out(source: PythonSource | NativeSource, num_envs: int, num_workers: int) -> list[Share]:
     """The envs of each worker. ``num_workers`` is at least the number of stretches."""

@@ -207,7 +207,8 @@ class BaseEnvManager(Uncopyable):
             InputError: A state is damaged, of a pool, or of another env or configuration, or their number is another
                 one (``StateError``). Nothing has changed.
             UsageError: As for ``save``. Nothing has changed.
-            EnvError: An env failed before it showed anything, such as one whose worker died. It is in state ERROR.
+            EnvError: An env failed, such as one whose worker has died. It is in state ERROR now, or with the next
+                ``step``; a ``reset`` brings it back.
         """
         self._scheduler.require_launched()
         self._scheduler.restore(states, read_ids(env_ids, self.env_num))

@@ -123,7 +123,8 @@ def set_state(env: Any, state: list[Any]) -> None:
 def is_whole(env: Any) -> bool:
     """Whether ``get_state()`` of an env tells everything, its generators too, and ``set_state`` takes that in any case.
 
-    Only classes of ours say so, each for itself: then nothing else is asked, and nothing is kept to go back to.
+    Only classes of ours say so, each for itself: then nothing else is asked, and nothing is kept to go back to. They
+    also have ``last_observation()``, so that it need not be saved beside the state.
     """
     return bool(type(env).__dict__.get("_state_is_whole"))
 
@@ -199,7 +200,9 @@ def _needs_methods(layer: Any) -> bool:
     kind = type(layer)
     if isinstance(layer, HasLayerState) and kind.__module__.partition(".")[0] == "stepmill":
         return layer._state_inside() is None and not isinstance(layer, gymnasium.Wrapper)
-    return _left_out(layer) is None and not (kind.__module__.startswith("gymnasium.wrappers.") and kind.__name__ in _GYMNASIUM)
+    return _left_out(layer) is None and not (
+        kind.__module__.startswith("gymnasium.wrappers.") and kind.__name__ in _GYMNASIUM
+    )
 
 
 def _method(layer: Any, name: str) -> Callable[..., Any] | None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepmill.errors import ConfigError
+from stepmill.registry.env_state import HasLayerState
 from stepmill.registry.factories import close_quietly
 from stepmill.sources.models.python_env import PythonModels
 from stepmill.sources.source import PythonSource
@@ -50,12 +51,13 @@ class EnvBuilder:
     def _check_slot(self, env_id: int, env: Any) -> None:
         if len(self._source.envs) == 1:  # there is no other slot to share it with
             return
-        for old in self._layers.pop(env_id, ()):
-            del self._owners[id(old)]
+        for old in self._layers.get(env_id, ()):  # in this order, and again where a signal handler raised before
+            self._owners.pop(id(old), None)
+        self._layers.pop(env_id, None)
         layers = _layers(env)
         for layer in layers:
             owner = self._owners.get(id(layer))
-            if owner is not None or id(layer) in self._common:
+            if owner not in (None, env_id) or id(layer) in self._common:
                 whose = "other envs would share" if owner is None else f"is already in env {owner}"
                 raise ConfigError(
                     f"env {env_id} ({self._source.id}): expected an env of its own, got {_shown(env, layer)} that "
@@ -63,6 +65,16 @@ class EnvBuilder:
                 )
         self._layers[env_id] = layers
         self._owners |= {id(layer): env_id for layer in layers}
+
+    def move(self, env_id: int, to: int) -> None:
+        """Gives the env of this process another number: the process takes the place of another one."""
+        layers = self._layers.pop(env_id, [])
+        self._layers[to] = layers
+        self._owners |= {id(layer): to for layer in layers}
+        for layer in layers:
+            if isinstance(layer, HasLayerState) and _has_own(layer, "env_id"):  # a BaseEnv, which knows its number
+                layer.env_id = to  # type: ignore[attr-defined]
+        self.models.move(env_id, to)
 
     def forget(self) -> None:
         """Drops all references to the envs."""

@@ -98,6 +98,8 @@ class Guardian:
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._spared: set[int] = set()
+        self._holds = False  # strays are left alone
+        self._looks_again = False  # for strays
         self._exits: list[tuple[Callable[[int], None], int]] = []
         self._patience: float | None = None
         self._on_silence: Callable[[], Task | None] | None = None
@@ -133,6 +135,16 @@ class Guardian:
         """Accepts the present children: they are helpers of this process and end with it."""
         self._spared |= children() - set(self._children)
 
+    def hold(self) -> None:
+        """Leaves strays alone until ``adopt``: some of those that come now are meant for us."""
+        self._holds = True
+
+    def adopt(self, newcomers: dict[int, Callable[[int], None]]) -> None:
+        """Watches processes that became our children since ``hold``, as ``keep`` does; the others are strays."""
+        self._holds, self._looks_again = False, True
+        for pid in children() & newcomers.keys():  # the numbers come from processes that run the code of others
+            self.keep(pid, newcomers[pid])
+
     def run(self) -> Task:
         """Serves until a callback returns a task."""
         while True:
@@ -143,7 +155,7 @@ class Guardian:
                 task: Task | None = on_ready()
                 if task is not None:
                     return task
-            if self._exits:
+            if self._exits or self._looks_again:
                 self._kill_strays()
                 self._tell_exits()
 
@@ -186,8 +198,12 @@ class Guardian:
         os.close(child.pidfd)
 
     def _kill_strays(self) -> None:
-        known = set(self._children)
-        for pid in children() - known - self._spared:
+        if self._holds:
+            return
+        strays = children() - set(self._children) - self._spared
+        # A message may say that they are meant for us. It was sent before they came, so it is here.
+        self._looks_again = bool(strays and self._selector.select(0))
+        for pid in () if self._looks_again else strays:
             _kill_group(pid)
             with contextlib.suppress(OSError):
                 self.keep(pid, _nothing)

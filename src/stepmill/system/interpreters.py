@@ -255,14 +255,15 @@ def start_program(
     which ends all of them, also when this process is killed.
     """
     caller = os.pidfd_open(os.getpid())
+    guarded = _is_script(command[0])
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", _GUARDIAN, str(caller), *command] if _is_script(command[0]) else command,
+            [sys.executable, "-I", "-S", _GUARDIAN, str(caller), *command] if guarded else command,
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=(caller, *pass_fds),
+            pass_fds=(caller, *pass_fds) if guarded else pass_fds,
             start_new_session=True,
         )
     finally:

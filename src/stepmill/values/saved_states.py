@@ -70,6 +70,23 @@ def _text(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # where an object is means nothing elsewhere
 
 
+class StateTicket(bytes):
+    """A state that is elsewhere, and these bytes only say where.
+
+    Attributes:
+        kind: How it was saved.
+        keeper: The state is there as long as this object.
+    """
+
+    def __new__(cls, content: bytes, kind: str, keeper: object) -> StateTicket:
+        ticket = super().__new__(cls, content)
+        ticket.kind, ticket.keeper = kind, keeper
+        return ticket
+
+    kind: str
+    keeper: object
+
+
 class SavedState:
     """The state of one env, as ``pool.save`` has found it; ``pool.restore`` gives it to envs.
 
@@ -77,15 +94,20 @@ class SavedState:
     run code when it is read, and like one it should only be taken from those whom you trust.
     """
 
-    __slots__ = ("_buffer", "_first", "_last", "_origin")
+    __slots__ = ("_buffer", "_first", "_keeper", "_last", "_origin")
 
-    def __init__(self, origin: StateOrigin, buffer: bytes, first: int, last: int) -> None:
-        self._origin, self._buffer, self._first, self._last = origin, buffer, first, last
+    def __init__(self, origin: StateOrigin, buffer: bytes, first: int, last: int, keeper: object = None) -> None:
+        self._origin, self._buffer, self._first, self._last, self._keeper = origin, buffer, first, last, keeper
 
     @property
     def origin(self) -> StateOrigin:
         """What it is of."""
         return self._origin
+
+    @property
+    def keeper(self) -> object:
+        """What keeps it, if it is elsewhere; see ``StateTicket``."""
+        return self._keeper
 
     @property
     def nbytes(self) -> int:
@@ -96,7 +118,7 @@ class SavedState:
         """The same state several times."""
         bounds = np.empty((count, 2), np.int64)
         bounds[:] = self._first, self._last
-        return SavedStates((self._origin,), self._buffer, bounds)
+        return SavedStates((self._origin,), self._buffer, bounds, (self._keeper,) * count)
 
     def __bytes__(self) -> bytes:
         return self._buffer[self._first : self._last]
@@ -115,11 +137,13 @@ class SavedStates(Sequence[SavedState]):
     It cannot be changed, and can be pickled: see ``SavedState``.
     """
 
-    __slots__ = ("_bounds", "_buffer", "_origins")
+    __slots__ = ("_bounds", "_buffer", "_keepers", "_origins")
 
-    def __init__(self, origins: tuple[StateOrigin, ...], buffer: bytes, bounds: np.ndarray) -> None:
-        # One origin, if it is that of all.
-        self._origins, self._buffer, self._bounds = origins, buffer, bounds
+    def __init__(
+        self, origins: tuple[StateOrigin, ...], buffer: bytes, bounds: np.ndarray, keepers: tuple[object, ...] = ()
+    ) -> None:
+        # One origin, if it is that of all; no keepers, if none has one.
+        self._origins, self._buffer, self._bounds, self._keepers = origins, buffer, bounds, keepers
         bounds.setflags(write=False)
 
     @classmethod
@@ -128,11 +152,12 @@ class SavedStates(Sequence[SavedState]):
         origins = [state._origin for state in states]
         if len(set(map(id, origins))) == 1 or len(set(origins)) == 1:  # hashing thousands takes longer
             origins = origins[:1]
+        keepers = tuple(state._keeper for state in states)
         if len({id(state._buffer) for state in states}) == 1:
             bounds = np.array([[state._first for state in states], [state._last for state in states]], np.int64)
-            return cls(tuple(origins), states[0]._buffer, bounds.T)
+            return cls(tuple(origins), states[0]._buffer, bounds.T, keepers)
         pieces = [state._buffer[state._first : state._last] for state in states]
-        return cls(tuple(origins), b"".join(pieces), _bounds_of([len(one) for one in pieces]))
+        return cls(tuple(origins), b"".join(pieces), _bounds_of([len(one) for one in pieces]), keepers)
 
     @property
     def origins(self) -> tuple[StateOrigin, ...]:
@@ -174,11 +199,13 @@ class SavedStates(Sequence[SavedState]):
     @overload
     def __getitem__(self, index: slice) -> SavedStates: ...
     def __getitem__(self, index: int | slice) -> SavedState | SavedStates:
-        origins = self._origins
+        origins, keepers = self._origins, self._keepers
         if isinstance(index, slice):
-            return SavedStates(origins if len(origins) == 1 else origins[index], self._buffer, self._bounds[index])
+            origins = origins if len(origins) == 1 else origins[index]
+            return SavedStates(origins, self._buffer, self._bounds[index], keepers[index])
         first, last = self._bounds[index].tolist()
-        return SavedState(origins[0] if len(origins) == 1 else origins[index], self._buffer, first, last)
+        origin = origins[0] if len(origins) == 1 else origins[index]
+        return SavedState(origin, self._buffer, first, last, keepers[index] if keepers else None)
 
     def __iter__(self) -> Iterator[SavedState]:
         return (self[index] for index in range(len(self)))

@@ -35,6 +35,7 @@ from stepmill.hosts.rollout.steps import StepBatch, play_on
 from stepmill.hosts.saving import StateKeeper
 from stepmill.settings import GYMNASIUM_MODES, OutputLibrary, Settings, check_seeds
 from stepmill.spec import PoolSpec
+from stepmill.values.arguments import whole_number
 from stepmill.values.saved_states import SavedState, SavedStates
 from stepmill.views.checkpoint import Checkpoint, MakeArguments, Place
 from stepmill.views.direct import Call, direct
@@ -43,6 +44,7 @@ from stepmill.views.order import record_order, replay_order
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
+    from stepmill.hosts.process.caller.clones import Clones
     from stepmill.tools.watching.watch import Watch
 
 __all__ = ["Array", "PoolView"]
@@ -412,9 +414,34 @@ class PoolView(Uncopyable):
     def state_kind(self) -> str:
         """How ``save`` finds the state of an env, or ``"none: "`` and why it cannot.
 
-        ``"memory"``: a copy of the memory of a native env. ``"methods"``: ``get_state()`` of a Python env.
+        ``"memory"``: a copy of the memory of a native env. ``"methods"``: ``get_state()`` of a Python env. ``"fork"``:
+        a copy of the worker process of any other Python env, which sleeps.
         """
         return self._keeper().kind
+
+    @property
+    def clone_limit(self) -> int:
+        """How many states by fork may be in use at a time, each with a sleeping process: 64, until you set it."""
+        return self._clones("clone_limit").limit
+
+    @clone_limit.setter
+    def clone_limit(self, limit: int) -> None:
+        self._clones("clone_limit").limit = whole_number("clone_limit", limit, 0)
+
+    @property
+    def clone_memory(self) -> int | None:
+        """How many bytes of memory these processes may have; None, until you set it: a quarter of what is free."""
+        return self._clones("clone_memory").memory
+
+    @clone_memory.setter
+    def clone_memory(self, size: int | None) -> None:
+        self._clones("clone_memory").memory = None if size is None else whole_number("clone_memory", size, 0)
+
+    def _clones(self, name: str) -> Clones:
+        clones: Clones | None = getattr(self._host, "clones", None)
+        if clones is None:
+            raise UnsupportedError(f"{name}: only worker processes are saved by fork (backend='process')")
+        return clones
 
     def save(self, env_ids: Any = None, *, by: str | None = None) -> SavedStates:
         """Saves envs as they are now: everything that decides how they go on.
@@ -426,6 +453,7 @@ class PoolView(Uncopyable):
             env_ids: The envs, none of which may be in flight; by default all.
             by: ``"pickle"`` pickles Python envs as they are, though they have no ``get_state()``. Not every env that
                 can be pickled keeps its state, so the first save of a pool compares how an env and its copy go on.
+                ``"fork"`` copies the worker process of an env, as is done anyway if it has no ``get_state()``.
 
         Returns:
             A sequence of states, one per env, for ``restore``. They cannot change, and can be pickled.
@@ -433,6 +461,7 @@ class PoolView(Uncopyable):
         Raises:
             UsageError: One of the envs is in flight (``InFlightError``) or was never reset (``NeedsResetError``), or
                 envs of this kind cannot be saved (``UnsupportedError``); ``state_kind`` says why.
+            ResourceError: There are too many states by fork, or they have too much memory; see ``clone_limit``.
 
         Example:
             >>> pool = stepmill.make("CartPole-v1", num_envs=4)

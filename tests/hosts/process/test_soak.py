@@ -131,6 +131,16 @@ def test_a_row_that_does_not_come_is_seen(ledger: Ledger) -> None:
         ledger.settle()
 
 
+def test_a_restored_env_shows_what_the_saved_one_did(ledger: Ledger) -> None:
+    snapshot = ledger.snapshot(1)
+    ledger.received(step(ledger, [Order.STEP] * N), None)
+    ledger.sent_restore([0], [snapshot])
+    ledger.received((shown(-7, 1, 0)[None], {"env_id": np.array([0]), "elapsed_step": np.zeros(1, np.int32)}), None)
+    ledger.sent_restore([0], [snapshot])
+    with pytest.raises(Violation, match="a restored env shows"):
+        ledger.received((shown(-7, 0, 0)[None], {"env_id": np.array([0]), "elapsed_step": np.zeros(1, np.int32)}), None)
+
+
 def test_an_abnormal_row_is_taken_where_there_is_a_cause(tmp_path: Path, ledger: Ledger) -> None:
     batch = step(ledger, [Order.RAISE, Order.STEP, Order.STEP])
     fail_row(batch, 0)

@@ -89,6 +89,12 @@ class SoakEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             info["bulk"] = bulk_of(serial)
         return self._show(serial), float(serial), order in (Order.END, Order.END_BADLY), False, info
 
+    def get_state(self) -> tuple[int, bool]:
+        return self._steps, self._fail_reset
+
+    def set_state(self, state: tuple[int, bool]) -> None:
+        self._steps, self._fail_reset = state
+
     def render(self) -> np.ndarray:
         return np.full((2, 2, 3), self.env_id % 256, np.uint8)
 

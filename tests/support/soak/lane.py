@@ -23,6 +23,7 @@ from support.soak.shapes import Shape
 
 _MAX_RESTARTS = 3
 _HELD = 4  # batches kept for a while, to see that they stay as they were
+_SAVED = 64  # states kept for a while, to be restored
 _CALL = 2000  # bytes that a call carries at most
 _MAIL = 16 * _CALL  # that calls of growing size may take, for each env
 
@@ -58,6 +59,7 @@ class Lane(threading.Thread):
         self._next_fatal_call = 0.0
         self._pool: Any = None
         self._held: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_HELD)
+        self._saved: deque[tuple[Any, Any]] = deque(maxlen=_SAVED)  # states, and where the envs were then
         self.alive_at = time.monotonic()
         self.doing = "starting"
         self.failure: str | None = None
@@ -123,6 +125,7 @@ class Lane(threading.Thread):
                 self._check_arena(shape)
                 checked = now + 0.2
         self._end(ledger)
+        self._saved.clear()
         self.events["constructors that raise"] += harm.failed_builds
         flaw.unlink()
         self.pools += 1
@@ -161,6 +164,8 @@ class Lane(threading.Thread):
             self._reset_all(ledger)
         elif roll < 0.03:
             self._check_held()
+        elif roll < 0.06 and (shape.is_async or not ledger.in_flight):
+            self._save_and_restore(ledger)
         if shape.autoreset == "disabled":
             self._reset_ended(shape, ledger)
         refused = set(ledger.unreset) if shape.autoreset == "disabled" else ()
@@ -250,6 +255,8 @@ class Lane(threading.Thread):
         try:
             result = call()
         except EnvError as raised:
+            if raised.batch is None:  # of a call, in which nothing was sent
+                raise
             error, result = raised, raised.batch
         self._mark("check")
         ledger.received(result, error)
@@ -308,14 +315,39 @@ class Lane(threading.Thread):
             else:
                 good = self._call_fatally(shape, ledger, ids[0])
         except EnvError as error:
-            ledger.check_named(error)
-            if not self.harm or not self.harm.count:
-                raise Violation(f"{kind} of envs {ids} failed, and nothing was done to them") from error
-            self.events["calls that failed"] += 1
+            self._failed_call(ledger, f"{kind} of envs {ids}", error)
             return
         if not good:
             raise Violation(f"{kind} of envs {ids}: a wrong answer")
         self.events["calls answered"] += 1
+
+    def _save_and_restore(self, ledger: Ledger) -> None:
+        """Saves some envs, and gives some the states that were saved now or some time ago, perhaps of others."""
+        ids = self._some([one for one in ledger.idle if ledger.is_live(one)])
+        if not ids:
+            return
+        self._mark("save")
+        try:
+            states = self._pool.save(ids)
+            self._saved.extend((state, ledger.snapshot(one)) for one, state in zip(ids, states, strict=True))
+        except EnvError as error:
+            self._failed_call(ledger, f"save of envs {ids}", error)
+            return
+        chosen = self._rng.choices(self._saved, k=len(ids))
+        ledger.sent_restore(ids, [snapshot for _, snapshot in chosen])
+        try:
+            self._receive(ledger, "restore", lambda: self._pool.restore([state for state, _ in chosen], ids))
+        except EnvError as error:  # one that came without a batch
+            ledger.refused_restore(ids)
+            self._failed_call(ledger, f"restore of envs {ids}", error)
+            return
+        self.events["restores"] += 1
+
+    def _failed_call(self, ledger: Ledger, what: str, error: EnvError) -> None:
+        ledger.check_named(error)
+        if not self.harm or not self.harm.count:
+            raise Violation(f"{what} failed, and nothing was done to them") from error
+        self.events["calls that failed"] += 1
 
     def _call_fatally(self, shape: Shape, ledger: Ledger, env_id: int) -> bool:
         """A call in which the env ends or stalls; True where this would be no fair test now."""

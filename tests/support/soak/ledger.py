@@ -56,6 +56,7 @@ class Harm:
 class _Sent:
     serial: int  # of a reset: what it shows is its negative
     order: Order | None  # None: a reset
+    recalled: _Seat | None = None  # a restore: where the env was when it was saved
 
 
 @dataclass
@@ -159,6 +160,20 @@ class Ledger:
         for env_id in env_ids:
             self._fly(env_id, _Sent(serial, None))
 
+    def snapshot(self, env_id: int) -> _Seat:
+        """Where an env is, for the state that is saved of it."""
+        return replace(self._seats[env_id])
+
+    def sent_restore(self, env_ids: Sequence[int], snapshots: Sequence[_Seat]) -> None:
+        for env_id, snapshot in zip(env_ids, snapshots, strict=True):
+            self._fly(env_id, _Sent(0, None, snapshot))
+
+    def refused_restore(self, env_ids: Sequence[int]) -> None:
+        """It raised before anything was given to the envs."""
+        for env_id in env_ids:
+            self._seats[env_id].flying = None
+            self.counts.actions -= 1
+
     def drop(self) -> None:
         """What is in flight will never be seen."""
         for seat in self._seats:
@@ -192,6 +207,8 @@ class Ledger:
             shown = tuple(column[row].item() for column in rest) if rest else None
             if abnormal[row]:
                 self._take_failure(env_id, seat, observation[row], shown)
+            elif seat.flying.recalled is not None:
+                self._take_recalled(env_id, seat, seat.flying.recalled, observation[row], info["elapsed_step"][row])
             else:
                 self._take_good(env_id, seat, observation[row], shown, info, row)
             seat.flying = None
@@ -230,6 +247,13 @@ class Ledger:
         seat.asked = 1
         self.counts.resets += reset
 
+    def _take_recalled(self, env_id: int, seat: _Seat, then: _Seat, row: np.ndarray, elapsed: int) -> None:
+        """The observation of the saved env, also where the process is gone that showed it."""
+        self._check(np.array_equal(row, then.last), env_id, seat, f"a restored env shows {row[:HEAD]}")
+        self._check(elapsed == then.elapsed, env_id, seat, f"a restored env has elapsed_step {elapsed}")
+        seat.phase, seat.elapsed, seat.failures = then.phase, then.elapsed, then.failures
+        seat.last, seat.last_is_known, seat.fail_reset = row.copy(), True, then.fail_reset
+
     def _take_failure(self, env_id: int, seat: _Seat, row: np.ndarray, shown: Any) -> None:
         sent = seat.flying
         assert sent is not None
@@ -255,7 +279,7 @@ class Ledger:
         seat.failures = None if seat.failures is None else seat.failures + 1
         seat.pid = None
         seat.fail_reset = False
-        if sent.order is None:
+        if sent.order is None and sent.recalled is None:
             seat.asked = sent.serial
 
     def _check_shown(self, env_id: int, seat: _Seat, row: np.ndarray, serial: int, steps: int) -> None:

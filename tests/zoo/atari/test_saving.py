@@ -161,6 +161,33 @@ def test_a_state_is_restored_in_another_process(tmp_path: Path) -> None:
     assert out.strip() == str(expected)
 
 
+@pytest.mark.parametrize("at", [0, 1])
+def test_games_that_are_restored_when_a_signal_comes_have_their_states(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    usual = AtariGame.set_state
+
+    def interrupted(game: AtariGame, state: Any) -> None:
+        calls.append(game)
+        if len(calls) == at + 1:
+            game.lives = 77
+            raise KeyboardInterrupt
+        usual(game, state)
+
+    with make("Breakout-v5", "inline", seed=3) as pool:
+        pool.reset()
+        lanes = Lanes(pool, [(0, 0), (1, 0)])
+        lanes.go(9)
+        states = pool.save()
+        expected = lanes.go(20)
+        with monkeypatch.context() as patch:
+            patch.setattr(AtariGame, "set_state", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pool.restore(states[::-1])
+        assert_same(Lanes(pool, [(1, 9), (0, 9)]).go(20), expected[::-1])
+
+
 def test_states_of_other_games_or_options_are_refused() -> None:
     with make("Pong-v5", "inline") as pong:
         pong.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import zlib
 from pathlib import Path
@@ -363,4 +364,6 @@ def test_a_new_worker_process_has_the_model_of_a_restored_env() -> None:
                 assert_same(got["body_mass"], plain * np.array(expected)[:, None])
                 assert (got["opt.gravity"] == [0, 0, -5.0]).all()
                 kill_worker(pool, 0)
+                with contextlib.suppress(errors.WorkerDiedError):
+                    pool.reset()
                 pool.reset()

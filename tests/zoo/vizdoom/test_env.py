@@ -47,6 +47,12 @@ def test_pixels_rewards_ends_and_variables_are_the_games(tmp_path: Path) -> None
     assert done > 0
 
 
+@pytest.mark.parametrize("id", ["Basic-v1", "VizdoomBasic-v1"])
+def test_a_game_says_why_it_is_not_saved(id: str) -> None:
+    with stepmill.make(id, backend="inline") as pool:
+        assert pool.state_kind.startswith("none: a saved game of ViZDoom does not go on as the game did")
+
+
 def test_the_last_step_pays_too() -> None:
     env = build("TakeCover-v1", reward_config={"DEATHCOUNT": (-3.0, 0.0)}, selected_weapon_reward_config={})
     env.reset(seed=1)

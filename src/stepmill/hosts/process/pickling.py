@@ -106,7 +106,7 @@ class _KnownPickler(pickle.Pickler):
         if type(value) is np.ndarray:
             if value.dtype.isbuiltin != 1 or value.dtype.hasobject or not value.flags.c_contiguous:
                 return NotImplemented
-            return _array, (value.dtype.char, value.shape, pickle.PickleBuffer(value))
+            return _array, (value.dtype.char, value.shape, pickle.PickleBuffer(value))  # type: ignore[arg-type]
         if value is _array or isinstance(value, np.generic | np.dtype):
             return NotImplemented
         if getattr(value, "__module__", "").partition(".")[0] == "numpy" and callable(value):

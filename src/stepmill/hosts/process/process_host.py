@@ -12,15 +12,16 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepmill import _native
-from stepmill.errors import EnvError, StepmillError, summary
+from stepmill.errors import EnvError, StepmillError, UnsupportedError, summary
 from stepmill.hosts.elsewhere import EnvsElsewhere
 from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
 from stepmill.hosts.host import NativeStates
 from stepmill.hosts.process.caller.child_process import kill
+from stepmill.hosts.process.caller.clones import Clones, WakeCall, is_ticket
 from stepmill.hosts.process.caller.construction import build_error
 from stepmill.hosts.process.caller.handles import WorkerHandle
 from stepmill.hosts.process.caller.launcher import Launcher
@@ -32,6 +33,7 @@ from stepmill.hosts.rows import RowFinisher
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
 from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.system.refusals import explained_refusals
 from stepmill.system.uninterrupted import uninterrupted
@@ -70,10 +72,15 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         self._workers: dict[int, WorkerHandle] = {}
         self._model_changes = {}
         self._build_failures: dict[int, StepmillError] = {}  # of the current life of each worker
+        self._kinds: dict[int, str] = {}  # how envs are saved that were asked, by env id
+        self._successors: list[_Successor] = []
         with explained_refusals("the worker processes of the pool could not be started"):
             self._launcher = Launcher(source, settings) if launcher is None else launcher
             try:
                 started = self._launcher.start()
+                self.clones = Clones(self._launcher)
+                shares = self._launcher.shares
+                self._worker_of = [worker_id for worker_id, share in enumerate(shares) for _ in range(share.num_envs)]
                 self.found = self._launcher.found
                 self._destination = self._launcher.destination
                 self._read_spaces(source, [(worker.envs[0], worker.ready_payload) for worker in started])
@@ -190,7 +197,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
 
     @property
     def state_ways(self) -> tuple[str, ...]:
-        return self._native_ways() if self.is_native else WAYS
+        return self._native_ways() if self.is_native else (*WAYS, "fork")
 
     @property
     def state_kind(self) -> str:
@@ -200,18 +207,102 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         return common_kind(self._ask("call", "state", idle or [0], "kind"))  # no one waits for envs in flight
 
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
-        return self._ask("call", "state", env_ids, "save", (by,))
+        forked = self._saved_by_fork(env_ids, by)
+        others = env_ids if not forked else sorted(set(env_ids).difference(forked))
+        saved: dict[int, bytes] = dict(zip(others, self._ask("call", "state", others, "save", (by,)), strict=True))
+        if forked:
+            workers = [self._workers[self._worker_of[env_id]] for env_id in forked]
+            changes = [self._model_changes.get(env_id) for env_id in forked]
+            tickets = self.clones.save(
+                workers, changes, lambda call: self._ask("call", "state", forked, "fork", (call,))
+            )
+            saved.update(zip(forked, tickets, strict=True))
+        return [saved[env_id] for env_id in env_ids]
+
+    def _saved_by_fork(self, env_ids: Sequence[int], by: str | None) -> list[int]:
+        """The envs that are: all if the user asks for it, else those without a state of their own and a neighbour."""
+        if self.is_native or by not in (None, "fork"):
+            return []
+        shares = self._launcher.shares
+        alone = [env_id for env_id in env_ids if shares[self._worker_of[env_id]].num_envs == 1]
+        if by == "fork":
+            if len(alone) < len(env_ids):
+                raise UnsupportedError(
+                    f"save: by='fork' copies the process of an env: expected one env per worker, got "
+                    f"{len(self._worker_of)} envs and {len(shares)} workers: use num_workers=num_envs"
+                )
+            return alone
+        if unknown := [env_id for env_id in alone if env_id not in self._kinds]:
+            self._kinds.update(zip(unknown, self._ask("call", "state", unknown, "kind"), strict=True))
+        return [env_id for env_id in alone if self._kinds[env_id] == "fork"]
 
     def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
-        """Asks all of them at once. Until its next action, a worker keeps what an env was before."""
+        """Asks all of them at once. Until its next action, a worker keeps what an env was before.
+
+        For states by fork, other workers are made. They take their places when this has returned.
+        """
         if self._simulators is not None:  # before we ask: what replaces a worker that dies now is told
             changes = [self._simulators.change_in(*one) for one in zip(env_ids, states, strict=True)]
             former += map(self._model_changes.get, env_ids)
             self._remember_changes(env_ids, changes)
-        questions = [pickle.dumps(("state", "load", (state,), {})) for state in states]
-        _raise_first(self._answers("call", env_ids, questions))
+        given = dict(zip(env_ids, states, strict=True))
+        tickets = {} if self.is_native else {env_id: one for env_id, one in given.items() if is_ticket(one)}
+        others = [env_id for env_id in env_ids if env_id not in tickets]
+        questions = [pickle.dumps(("state", "load", (given[env_id],), {})) for env_id in others]
+        _raise_first(self._answers("call", others, questions))
+        if tickets:  # last: while we ask, other workers might be started
+            self.start_successors()  # those of a call that was interrupted
+            uninterrupted(functools.partial(self._make_successors, tickets))
+
+    def _make_successors(self, tickets: dict[int, bytes], cancel_fd: int | None) -> None:
+        with contextlib.ExitStack() as outboxes:
+            calls = []
+            for env_id, ticket in tickets.items():
+                worker_id = self._worker_of[env_id]
+                clone = self.clones.find(env_id, ticket, self._launcher.shares[worker_id].python)
+                outbox = _native.create_outbox()
+                outboxes.callback(os.close, outbox)
+                attachment = {**self._attachment, "incarnation": self.next_incarnation(worker_id), "env_count": 1}
+                calls.append(WakeCall(clone, worker_id, env_id, attachment, (self.arena, outbox)))
+            for call, worker in zip(calls, self.clones.wake(calls, cancel_fd), strict=True):
+                former = self._workers[worker.worker_id], self._model_changes.get(call.env_id)
+                self._successors.append(_Successor(call.env_id, worker, *former))
+                self._put_worker(call.env_id, worker, call.clone.about)
+            for call, one in zip(calls, self._successors, strict=True):
+                worker = one.worker
+                self.name_successor(
+                    worker.worker_id, worker.incarnation, worker.pid, worker.pidfd, worker.dump_fd, call.fds[1]
+                )
+
+    def _put_worker(self, env_id: int, worker: WorkerHandle, changes: ModelChange | None) -> None:
+        self._workers[worker.worker_id] = worker
+        self._model_changes.pop(env_id, None)
+        if changes is not None:
+            self._model_changes[env_id] = changes
+
+    def start_successors(self) -> None:
+        """Lets those serve that have taken the places of other workers."""
+        if self._successors:
+            uninterrupted(lambda _: self._start_successors())
+
+    def _start_successors(self) -> None:
+        for one in self._successors:
+            with contextlib.suppress(WireClosed, WireTimeout):  # it died: the engine will notice
+                one.worker.wire.send(("serve",), timeout=_ATTACH_S)
+            one.former.close()
+        self._successors.clear()
+
+    def _drop_successors(self) -> None:
+        self.drop_successors()
+        for one in self._successors:
+            self._put_worker(one.env_id, one.former, one.former_changes)
+            kill(one.worker.pidfd)
+            one.worker.close()
+        self._successors.clear()
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
+        if self._successors:
+            uninterrupted(lambda _: self._drop_successors())
         self._remember_changes(env_ids, former)
         questions = [pickle.dumps(("state", "put_back", (), {}))] * len(env_ids)
         answers = uninterrupted(lambda _: self._answers("call", env_ids, questions))
@@ -302,6 +393,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         errors: list[EnvError] = []
         try:
             if not (self.has_ended or self.forked):
+                self.start_successors()
                 self.ask_to_stop()
                 end = time.monotonic() + _CLOSE_S
                 while not self.wait_stopped(0.05) and time.monotonic() < end:
@@ -309,6 +401,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
                 errors = self._close_errors()
         finally:
             super().close()  # kills the workers that are left
+            self.clones.close()
             self._launcher.close()
         if errors:
             raise EnvError.gather(errors)
@@ -322,6 +415,15 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
                     for env_id, described in content[0] if kind == "closed" else ():
                         errors.append(Fault.in_call(env_id, "close", rebuild(described)))
         return errors
+
+
+class _Successor(NamedTuple):
+    """A worker that was made of a clone, and what was there before."""
+
+    env_id: int
+    worker: WorkerHandle
+    former: WorkerHandle
+    former_changes: ModelChange | None
 
 
 class _FailedCall:

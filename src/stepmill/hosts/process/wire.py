@@ -41,6 +41,8 @@ _GARBLED = (
 # What the pool is told about a death: worker id, incarnation, and the exit code or minus the signal. It is written at
 # once, so it never arrives in part. A worker id of -1 means the template itself, with its pid as the incarnation.
 OBITUARY = struct.Struct("<iii")
+UNANSWERED = 0  # the serial number of a request to which nobody waits for an answer
+CLONE = -1  # instead of an incarnation: nobody waits for the obituary of a clone
 
 
 class WireClosed(Exception):
@@ -71,13 +73,16 @@ class Wire:
     """
 
     def __init__(self, end: int | socket.socket) -> None:
+        self._take(end)
+        self._begun = bytearray()  # the first part of a message that has not arrived completely
+        self._fds: list[int] = []
+        self._lost_fds = False  # of the same message
+
+    def _take(self, end: int | socket.socket) -> None:
         self._socket = socket.socket(fileno=end) if isinstance(end, int) else end
         self._socket.setblocking(False)
         self._socket.set_inheritable(False)
         self._identity = _identity(self._socket.fileno())
-        self._begun = bytearray()  # the first part of a message that has not arrived completely
-        self._fds: list[int] = []
-        self._lost_fds = False  # of the same message
 
     @classmethod
     def pair(cls) -> tuple[Wire, Wire]:
@@ -93,6 +98,11 @@ class Wire:
         """Moves this end to another descriptor, which ``elsewhere`` returns for the present one."""
         self._socket = socket.socket(fileno=elsewhere(self._socket.detach()))
         self._socket.setblocking(False)
+
+    def replace(self, end: int) -> None:
+        """Closes this end, and becomes that of another connection."""
+        self.close()
+        self._take(end)
 
     def close(self) -> None:
         """Closes this end. An incomplete message is dropped, with its descriptors."""

@@ -178,6 +178,8 @@ class EnvActor:
         # Whoever waits for all envs has no use for some of them.
         self._patience = None if settings.waits_for_all else _NEXT_S
         is_inline = self._host.backend == "inline" and not self._host.is_native
+        if is_inline:
+            self._host.keeps_former = True
         in_python = (functools.partial(_read_mail, self._host), write_own_note) if is_inline else (None, None)
         self._parcels = _native.ParcelServer(self._engine, *in_python)
         self._states = ActorStates(self._host)

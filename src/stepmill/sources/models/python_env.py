@@ -87,6 +87,11 @@ class PythonModels:
         model = self._models.get(env_id)
         return None if model is None else model.apply
 
+    def move(self, env_id: int, to: int) -> None:
+        """Gives an env another number."""
+        if env_id in self._models:
+            self._models[to] = self._models.pop(env_id)
+
     def forget(self) -> None:
         """Drops all references to envs."""
         self._models.clear()

@@ -14,7 +14,7 @@ from stepmill.wrappers.episodes import NOOP
 _STICKY = "repeat_action_probability"
 
 
-class Emulator(ale_py.ALEInterface):  # type: ignore[misc]  # ale-py has no types
+class Emulator(ale_py.ALEInterface):
     """Draws sticky actions itself: ale-py would not say which action it took last, nor let it be set.
 
     It draws them as ale-py does, from the same numbers, so that games are the same.
@@ -39,14 +39,15 @@ class Emulator(ale_py.ALEInterface):  # type: ignore[misc]  # ale-py has no type
 
     def loadROM(self, path: Any) -> None:
         super().loadROM(path)
-        self._bits.state = np.random.RandomState(self.getInt("random_seed") & 0xFFFFFFFF).get_state(legacy=False)
+        seeded: Any = np.random.RandomState(self.getInt("random_seed") & 0xFFFFFFFF)
+        self._bits.state = seeded.get_state(legacy=False)
         self._taken = []
 
     def reset_game(self) -> None:
         super().reset_game()
         self._last = (NOOP,)
 
-    def act(self, *action: Any) -> float:
+    def act(self, *action: Any) -> int:
         """One frame. Takes an action and perhaps how strongly, or again what was taken before."""
         if self._probability:
             if not self._taken:
@@ -55,7 +56,7 @@ class Emulator(ale_py.ALEInterface):  # type: ignore[misc]  # ale-py has no type
             if self._taken.pop():
                 self._last = action
             action = self._last
-        return float(super().act(*action))
+        return super().act(*action)
 
     def fast_act(self) -> Any:
         """A function like ``act``, for an emulator whose probability is set."""
@@ -76,18 +77,15 @@ class Emulator(ale_py.ALEInterface):  # type: ignore[misc]  # ale-py has no type
             self._last, self._taken, self._bits.state = sticky
 
 
-class AleEnv(AtariEnv):  # type: ignore[misc]  # ale-py has no types
+class AleEnv(AtariEnv):
     """ale-py's env as it is, which can be saved."""
 
     _picture: np.ndarray | None = None  # of a restored game, until it goes on: a state of the emulator has none
 
-    @property
-    def ale(self) -> Emulator:
-        return self._emulator
-
-    @ale.setter
-    def ale(self, _: Any) -> None:  # set once, by the constructor, before anything else is done with it
+    def _set_ale(self, _: Any) -> None:  # once, by the constructor, before anything else is done with it
         self._emulator = Emulator()
+
+    ale: Any = property(lambda self: self._emulator, _set_ale)
 
     def reset(self, **arguments: Any) -> Any:
         self._picture = None

@@ -119,19 +119,17 @@ class Frames:
 
     # ---- saved states: the emulator's has no pictures --------------------------------------------
 
-    def get_state(self) -> tuple[bytes, np.ndarray]:
-        """The screen, the two newest pictures, and the stack: this is the last observation too."""
+    def get_state(self) -> bytes:
+        """The screen, the two newest pictures, and the stack."""
         native = self._native
         if not self.has_saved_screen:
             self._get_screen(self._screen)
             if self._is_drawn and not native.knows_colours():
                 native.learn_colours(self._ale.getScreenRGB())
-        return native.packed(), self.stack
+        return native.packed()
 
-    def set_state(self, state: tuple[bytes, np.ndarray]) -> None:
-        packed, stack = state
-        self._native.unpack(packed)
-        self.stack[...] = stack
+    def set_state(self, state: bytes) -> None:
+        self._native.unpack(state)
         self.has_saved_screen = True
 
     def draw(self) -> Any:

@@ -148,15 +148,15 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
     # The generator is the console's, which draws the number of no-ops.
 
     @property
-    def _np_random(self) -> np.random.Generator | None:  # type: ignore[override]  # an attribute in Gymnasium
+    def _np_random(self) -> np.random.Generator | None:
         return self._console._np_random
 
     @_np_random.setter
-    def _np_random(self, value: np.random.Generator) -> None:
+    def _np_random(self, value: np.random.Generator | None) -> None:
         self._console._np_random = value
 
     @property
-    def _np_random_seed(self) -> int | None:  # type: ignore[override]  # an attribute in Gymnasium
+    def _np_random_seed(self) -> int | None:
         return self._console._np_random_seed
 
     @_np_random_seed.setter
@@ -164,6 +164,10 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         self._console._np_random_seed = value
 
     # ---- saved states ------------------------------------------------------------------------
+
+    def last_observation(self) -> np.ndarray:
+        """What the last step or reset has returned. It is in the state."""
+        return self._console.last_observation()
 
     def get_state(self) -> tuple[Any, ...]:
         """Everything that decides how the game goes on, and its pictures."""
@@ -234,7 +238,7 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
                 self._begin_game(seed)
         self._frames.fill()
         self.is_over = False
-        return self._observation(), self._info(0.0, False) | seeds
+        return self.last_observation(), self._info(0.0, False) | seeds
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         act, game_over = self._act, self._game_over
@@ -251,9 +255,9 @@ class AtariConsole(gymnasium.Env[np.ndarray, Any]):
         self._push(self._takes_maximum)
         self.episode_return += reward
         self.is_over = terminated or truncated
-        return self._observation(), reward, terminated, truncated, self._info(reward, terminated)
+        return self.last_observation(), reward, terminated, truncated, self._info(reward, terminated)
 
-    def _observation(self) -> np.ndarray:
+    def last_observation(self) -> np.ndarray:
         return self._stack if self._reuses_memory else self._stack.copy()
 
     def _info(self, reward: float, is_over: bool) -> dict[str, Any]:

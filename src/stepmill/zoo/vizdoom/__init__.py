@@ -20,7 +20,7 @@ from stepmill.registry.factories import EnvFactory
 from stepmill.registry.records import EnvRecord, Family, GymnasiumFactory, add, add_family
 from stepmill.system.optional import VIZDOOM, require
 from stepmill.zoo.vizdoom.options import OPTIONS, read_options
-from stepmill.zoo.vizdoom.scenarios import SCENARIOS, Scenario
+from stepmill.zoo.vizdoom.scenarios import SCENARIOS, WHY_NO_STATE, Scenario
 
 MAX_EPISODE_STEPS = 525  # EnvPool's: a minute of play
 Limited = tuple[dict[str, Any], int | None]
@@ -96,6 +96,8 @@ class VizdoomFactory(GymnasiumFactory):
 
 class LeavesNothing(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Starts the game of an env where it leaves nothing behind."""
+
+    _why_no_state = WHY_NO_STATE
 
     def __init__(self, env: gymnasium.Env[Any, Any], id: str) -> None:
         super().__init__(env)

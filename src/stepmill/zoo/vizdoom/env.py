@@ -14,7 +14,7 @@ from gymnasium import spaces
 from stepmill.errors import ConfigError
 from stepmill.system.optional import VIZDOOM, require
 from stepmill.zoo.vizdoom.options import DoomOptions, read_deltas
-from stepmill.zoo.vizdoom.scenarios import Scenario
+from stepmill.zoo.vizdoom.scenarios import WHY_NO_STATE, Scenario
 
 # The variables in every info, as in EnvPool.
 _SHOWN = (
@@ -74,7 +74,7 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         env_id: For the names of recordings.
     """
 
-    _why_no_state = "a saved game of ViZDoom does not go on as the game did: rewards and counters of hits differ"
+    _why_no_state = WHY_NO_STATE
 
     def __init__(self, scenario: Scenario, options: DoomOptions, env_id: int = 0) -> None:
         self._scenario, self._env_id, self._options = scenario, env_id, options

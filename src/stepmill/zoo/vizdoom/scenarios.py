@@ -12,6 +12,8 @@ from stepmill.errors import ConfigError, MissingConfigError, MissingPackageError
 
 _OWN_CONFIGS = Path(__file__).parent / "configs"
 
+WHY_NO_STATE = "a saved game of ViZDoom does not go on as the game did: rewards and counters of hits differ"
+
 
 @dataclass(frozen=True)
 class Scenario:

@@ -126,7 +126,7 @@ def ask_for_process(
 def ask(
     wire: Wire,
     kind: str,
-    about: tuple[float, ...],
+    about: tuple[object, ...],
     fds: Sequence[int],
     deadline: Deadline,
     meanwhile: Callable[[], None],

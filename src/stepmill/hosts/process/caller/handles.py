@@ -9,10 +9,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepmill.hosts.process.caller.child_process import END_S, Deadline, ask_for_process, ends, is_over, kill, resume
+from stepmill.hosts.process.caller.child_process import (
+    END_S,
+    Deadline,
+    ask,
+    ask_for_process,
+    ends,
+    is_over,
+    kill,
+    resume,
+)
 from stepmill.hosts.process.caller.servers import lease_server, return_server
+from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.stack import read_stack
-from stepmill.hosts.process.wire import Wire, close_all
+from stepmill.hosts.process.wire import UNANSWERED, Wire, close_all
 
 
 class TemplateHandle:
@@ -85,6 +95,22 @@ class TemplateHandle:
         ``fds`` are its wire and the pipe for its stack.
         """
         return ask_for_process(self._wire, kind, (worker_id, incarnation, *envs), fds, deadline, self._resume)
+
+    def hold(self, deadline: Deadline) -> None:
+        """From now on, processes that its workers and clones fork for it are not strays."""
+        self._wire.send(("hold",), timeout=deadline.left)
+
+    def adopt(self, newcomers: Sequence[tuple[int, int, int]], deadline: Deadline, sure: bool) -> None:
+        """Ends ``hold``: it watches these, (pid, worker id, incarnation or ``CLONE``), and kills all others.
+
+        ``sure`` waits until it does.
+        """
+        if not sure:
+            self._wire.send(("adopt", UNANSWERED, newcomers), timeout=deadline.left)
+            return
+        kind, answer, _ = ask(self._wire, "adopt", (newcomers,), (), deadline, self._resume)
+        if kind == "refused":
+            raise rebuild(answer)
 
     def _resume(self) -> None:
         resume(self.pid, self.pidfd)

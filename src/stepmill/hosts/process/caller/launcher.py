@@ -6,9 +6,10 @@ import contextlib
 import math
 import os
 import pickle
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from stepmill.errors import ClosedError, EnvError
+from stepmill.errors import ClosedError, EnvError, StateError
 from stepmill.hosts.process.caller.child_process import CancelledWait, Deadline, is_over, kill
 from stepmill.hosts.process.caller.construction import find_exit, wait_until_built
 from stepmill.hosts.process.caller.handles import TemplateHandle, WorkerHandle
@@ -121,6 +122,48 @@ class Launcher:
                     worker.close()
             raise
 
+    def hold(self, worker_ids: Iterable[int]) -> None:
+        """From now on, workers and clones may fork processes for their templates: see ``adopt``."""
+        for part in self._parts_of(worker_ids):
+            with self._template_needed():
+                if part.template is not None:
+                    part.template.hold(Deadline(_FORK_S))
+
+    def adopt(
+        self, worker_ids: Iterable[int], newcomers: Sequence[tuple[int, int, int]], *, sure: bool = False
+    ) -> None:
+        """Ends ``hold``. Of what was forked meanwhile, the templates keep these, and kill the others.
+
+        Each is (pid, worker id, incarnation or ``CLONE``). ``sure`` waits until they have them; if one has no
+        descriptor left for that, it ends them, and this raises.
+        """
+        for part in self._parts_of(worker_ids):
+            its = [one for one in newcomers if self.shares[one[1]].python == part.python]
+            with self._template_needed() if its else contextlib.suppress(WireClosed, TimeoutError):
+                if part.template is not None:
+                    part.template.adopt(its, Deadline(_FORK_S), sure)
+
+    def _parts_of(self, worker_ids: Iterable[int]) -> list[InterpreterPart]:
+        return [self._parts[python] for python in {self.shares[one].python for one in worker_ids}]
+
+    @contextlib.contextmanager
+    def _template_needed(self) -> Iterator[None]:
+        try:
+            yield
+        except (WireClosed, TimeoutError) as error:  # its workers and clones have ended with it, or will
+            raise StateError(f"the process that starts the workers of {self._source_id} does not answer") from error
+
+    def handle_of(
+        self, worker_id: int, incarnation: int, wire: Wire, pid: int, pidfd: int, dump_fd: int
+    ) -> WorkerHandle:
+        """A worker that was just started, by its template or by a clone. It takes over our ends of it."""
+        template = self._parts[self.shares[worker_id].python].template
+        assert template is not None, "it is the parent of the process"
+        envs = self.shares[worker_id][:2]
+        started = WorkerHandle(worker_id, incarnation, envs, wire, pidfd, pid, dump_fd, template.pid)
+        self._started = [*(one for one in self._started if not one.is_closed), started]
+        return started
+
     def close(self) -> None:
         """Kills every process of the pool, and what they spawned, and releases everything.
 
@@ -222,9 +265,7 @@ class Launcher:
             fds = (other.fileno(), dump)
             pid, pidfd = template.fork_worker(kind, worker_id, incarnation, envs, fds, Deadline(_FORK_S))
             ours.pop_all()
-        started = WorkerHandle(worker_id, incarnation, envs, wire, pidfd, pid, dump_fd, template.pid)
-        self._started = [*(one for one in self._started if not one.is_closed), started]
-        return started
+        return self.handle_of(worker_id, incarnation, wire, pid, pidfd, dump_fd)
 
     def _kill_all(self) -> None:
         for part in self._parts.values():

@@ -57,6 +57,7 @@ class BaseServer:
     def __init__(self, wire: Wire, caller_pidfd: int) -> None:
         self._wire = wire
         self._caller_pidfd = caller_pidfd
+        self._obituaries: set[int] = set()  # the pipes of all pools
         self._guardian = Guardian()
         self._guardian.watch(wire, self._serve)
         self._guardian.watch(caller_pidfd, self._end)
@@ -96,9 +97,10 @@ class BaseServer:
             pid = self._guardian.fork()
             if pid == 0:
                 self._wire.close()
-                os.close(self._caller_pidfd)
+                close_all((self._caller_pidfd, *self._obituaries))
                 return partial(template.main, Wire(wire_fd), stdout, stderr, obituary, server)
             pidfds = [self._guardian.keep(pid, partial(self._report_exit, pid, obituary))]
+            self._obituaries.add(obituary)
             reply: tuple[object, ...] = ("template", serial, pid)
             close_all((wire_fd, stdout, stderr))
         except OSError as error:  # no more processes or descriptors are allowed
@@ -112,6 +114,7 @@ class BaseServer:
         """Tells the pool that its template has ended, and can no longer write obituaries of its workers."""
         with contextlib.suppress(OSError):
             os.write(obituary, OBITUARY.pack(-1, pid, status))
+        self._obituaries.discard(obituary)
         os.close(obituary)
 
     def _end(self) -> Task:

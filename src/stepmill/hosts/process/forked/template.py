@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from stepmill.hosts.process.forked import worker
 from stepmill.hosts.process.payload import unpack_payload
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.stack import answer_with_stack, stop_answering
-from stepmill.hosts.process.wire import OBITUARY, DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.hosts.process.wire import CLONE, OBITUARY, UNANSWERED, DescriptorsLost, Wire, WireClosed, close_all
 from stepmill.sources.source import IslandFacts, PythonSource
 from stepmill.system.guardian import (
     Guardian,
@@ -121,6 +122,12 @@ class _Template:
         if kind == "unmute":
             _print_to(*fds)
             return None
+        if kind == "hold":
+            self._guardian.hold()
+            return None
+        if kind == "adopt":
+            self._adopt(*order)
+            return None
         return self._fork(kind, *order, fds=fds)
 
     def _fork(
@@ -163,7 +170,20 @@ class _Template:
             self._wire.send(reply, pidfds)
         return None
 
+    def _adopt(self, serial: int, newcomers: Sequence[tuple[int, int, int]]) -> None:
+        """Takes in clones, and workers that were made of clones."""
+        reply: tuple[object, ...] = ("adopted", serial, None)
+        try:
+            self._guardian.adopt({pid: partial(self._report_exit, *post) for pid, *post in newcomers})
+        except OSError as error:  # no more descriptors are allowed
+            reply = ("refused", serial, describe(error))
+        if serial != UNANSWERED:
+            with contextlib.suppress(WireClosed):  # the loop will notice
+                self._wire.send(reply)
+
     def _report_exit(self, worker_id: int, incarnation: int, status: int) -> None:
+        if incarnation == CLONE:
+            return
         with contextlib.suppress(OSError):  # the caller has closed the pipe
             os.write(self._obituary, OBITUARY.pack(worker_id, incarnation, status))
 

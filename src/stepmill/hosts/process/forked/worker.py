@@ -22,6 +22,7 @@ from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, StepmillError
 from stepmill.hosts.host import describe_source
 from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.forked.clone import ForkedProcess
 from stepmill.hosts.process.forked.step_cost import step_cost
 from stepmill.hosts.process.forked.worker_loop import serve
 from stepmill.hosts.process.payload import StderrHandler, unpack_payload
@@ -62,8 +63,7 @@ def main(context: Context) -> None:
     """Runs a worker in a process that the template has just forked. Does not return."""
     code = 1
     try:
-        _set_up_process(context)
-        code = _work(context)
+        code = _work(context, _set_up_process(context))
     except BaseException:
         exit_if_forked()
         # Any exception ends the process: the caller sees the exit code, the user sees the traceback.
@@ -76,7 +76,7 @@ def main(context: Context) -> None:
         os._exit(code)
 
 
-def _set_up_process(context: Context) -> None:
+def _set_up_process(context: Context) -> ForkedProcess:
     """Makes this process independent of its template: session, signals, streams, generators."""
     die_with_parent(context.template)
     remember_own_pid()
@@ -89,13 +89,15 @@ def _set_up_process(context: Context) -> None:
     faulthandler.enable()
     _native.install_crash_note(context.worker_id)
     context.wire.move(out_of_reach)
-    answer_with_stack(out_of_reach(context.dump_fd))
+    dump_fd = out_of_reach(context.dump_fd)
+    answer_with_stack(dump_fd)
     _reseed()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # a module may have replaced the stream
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     warnings.showwarning = _show_warning
     _prefix_logs()
+    return ForkedProcess(context.wire, dump_fd, context.template)
 
 
 def _fall_silent() -> None:
@@ -115,7 +117,7 @@ def _reseed() -> None:
         torch.default_generator.manual_seed(random.getrandbits(63))
 
 
-def _work(context: Context) -> int:
+def _work(context: Context, process: ForkedProcess) -> int:
     wire = context.wire
     envs: list[Any] = []
     try:
@@ -145,7 +147,8 @@ def _work(context: Context) -> int:
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
         return 1
-    failed = serve(context.worker_id, source, builder, envs, context.first_env, attachment, fds, set_current_env)
+    post = context.worker_id, context.first_env, attachment
+    failed = serve(post, source, builder, envs, fds, set_current_env, process)
     with contextlib.suppress(WireClosed):
         wire.send(("closed", failed))
     return 0

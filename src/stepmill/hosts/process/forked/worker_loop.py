@@ -10,14 +10,18 @@ import functools
 import os
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from stepmill import _native
 from stepmill.errors import EnvError, StateError
 from stepmill.hosts.frames import frame_of
 from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.forked.clone import Awakening, ForkedProcess
+from stepmill.hosts.process.forked.unforkable import identity
 from stepmill.hosts.process.notes import object_packer, write_note, write_text
 from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.process.wire import close_all
 from stepmill.hosts.python_states import PythonStates
 from stepmill.hosts.rows import snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
@@ -30,29 +34,32 @@ from stepmill.system.guardian import exit_if_forked
 
 
 def serve(
-    worker_id: int,
+    post: tuple[int, int, dict[str, Any]],
     source: PythonSource | NativeSource,
     builder: EnvBuilder | None,
     envs: list[Any],
-    first_env: int,
-    attachment: dict[str, Any],
     fds: list[int],
     set_current_env: Callable[[Callable[[], int | None]], None],
+    process: ForkedProcess,
 ) -> list[tuple[int, bytes]]:
-    """Runs until the pool stops this worker, then closes the envs. Returns (env id, exception) for each that raised."""
+    """Runs until the pool stops this worker, then closes the envs. Returns (env id, exception) for each that raised.
+
+    ``post`` is the worker id, the first env and the attachment.
+    """
+    worker_id, first_env, attachment = post
     arena, outbox, *changes = fds
-    service = _Service(worker_id, source, builder, envs, first_env)
-    worker = service.connect({**attachment, "arena": arena, "outbox": outbox})
+    service = _Service(worker_id, source, builder, envs, first_env, process)
+    service.connect(attachment, arena, outbox)
     for fd in changes:  # what was set while other workers had these envs
         for env_id, change in _read(fd).items():
             service.ask_model_of(env_id, "set_model", change)
     for fd in fds:
         os.close(fd)
-    set_current_env(lambda: None if worker.running < 0 else worker.running)
-    worker.run()
+    set_current_env(lambda: None if service.worker.running < 0 else service.worker.running)
+    service.run()
     if service.renderer is not None:
         service.renderer.close()
-    return _close_envs(envs, first_env, set_current_env)
+    return _close_envs(envs, service.first_env, set_current_env)
 
 
 def _close_envs(
@@ -60,7 +67,7 @@ def _close_envs(
 ) -> list[tuple[int, bytes]]:
     failed = []
     for env_id, env in enumerate(envs, first_env):
-        set_current_env(functools.partial(int, env_id))
+        set_current_env(partial(int, env_id))
         _native.set_crash_env(env_id)
         try:
             env.close()
@@ -82,16 +89,42 @@ class _Service:
         builder: EnvBuilder | None,
         envs: list[Any],
         first_env: int,
+        process: ForkedProcess,
     ) -> None:
         self._worker_id, self._source, self._builder = worker_id, source, builder
-        self._envs, self._first_env = envs, first_env
+        self._envs, self.first_env = envs, first_env
+        self._process = process
         self.renderer = Renderer(source, envs or None, first_env) if isinstance(source, NativeSource) else None
 
-    def connect(self, attachment: dict[str, Any]) -> _native.Worker:
-        """The loop, which is not running yet."""
-        source, envs, first_env = self._source, self._envs, self._first_env
+    def run(self) -> None:
+        """Runs the loop until the pool stops this worker."""
+        while True:
+            try:
+                return self.worker.run()
+            except Awakening as awakening:
+                self._take_post(*awakening.post, awakening.fds)
+                self._process.wait_to_serve()
+
+    def _take_post(self, worker_id: int, first_env: int, attachment: dict[str, Any], fds: list[int]) -> None:
+        """Makes this process, which was forked from a clone, another worker: its env goes on as an env of that."""
+        memory = self.worker.memory(self.first_env)
+        if self._builder is not None and first_env != self.first_env:
+            self._builder.move(self.first_env, first_env)
+        self._worker_id, self.first_env = worker_id, first_env
+        self.__dict__.pop("_states", None)  # for the loop that ends here
+        _native.install_crash_note(worker_id)
+        self.connect(attachment, *fds)
+        self.worker.set_memory(first_env, memory)
+        close_all(fds)
+
+    def connect(self, attachment: dict[str, Any], arena: int, outbox: int) -> None:
+        """Makes the loop, which is not running yet."""
+        source, envs, first_env = self._source, self._envs, self.first_env
+        self._mappings = {identity(arena), identity(outbox)}
         common = {
             **attachment,
+            "arena": arena,
+            "outbox": outbox,
             "answer": self._answer,
             "read_mail": self._read_mail,
             "worker": self._worker_id,
@@ -101,7 +134,7 @@ class _Service:
             configs = source.configs[first_env : first_env + attachment["env_count"]]
             common |= {"configs": configs, "simulators": envs or None}
             self.worker = _native.Worker(**common, write_note=write_text)
-            return self.worker
+            return
         self.worker = _native.Worker(
             **common,
             envs=envs,
@@ -112,7 +145,6 @@ class _Service:
         )
         for env_id in self._builder.models if self._builder is not None else ():
             self._model_changed(env_id)
-        return self.worker
 
     def ask_model_of(self, env_id: int, question: Any, argument: Any) -> Any:
         env = self._env(env_id)
@@ -123,7 +155,7 @@ class _Service:
         return result
 
     def _env(self, env_id: int) -> Any:
-        return self._envs[env_id - self._first_env] if self._envs else None
+        return self._envs[env_id - self.first_env] if self._envs else None
 
     def _model_changed(self, env_id: int) -> None:
         if self._builder is None:
@@ -141,7 +173,7 @@ class _Service:
             elif kind == "render":
                 value = self._render(env_id)
             elif kind == "frame":  # as a plain tuple: islands know no classes of ours
-                value = tuple(frame_of(env_id, functools.partial(self._render, env_id), *args))
+                value = tuple(frame_of(env_id, partial(self._render, env_id), *args))
             elif kind == "model":
                 value = self.ask_model_of(env_id, name, *args)
             elif kind == "state":
@@ -149,6 +181,8 @@ class _Service:
             else:
                 value = _do(self._env(env_id), kind, name, args, kwargs)
             return outgoing.pickled_answer(f"{kind} {name!r} of env {env_id}", value)
+        except Awakening:  # this is another process: the question was not asked here
+            raise
         except BaseException as error:
             return pickle.dumps((False, describe(error)))
 
@@ -177,7 +211,7 @@ class _Service:
         self._put_env(env_id, self._builder.build(env_id, self._worker_id))
 
     def _put_env(self, env_id: int, env: Any) -> None:
-        self._envs[env_id - self._first_env] = env
+        self._envs[env_id - self.first_env] = env
         self.worker.replace(env_id, env)
         self._model_changed(env_id)
 
@@ -190,7 +224,9 @@ class _Service:
     def _states(self) -> _PythonAnswers | _NativeAnswers:
         if self._builder is None:
             return _NativeAnswers(self.worker)
-        return _PythonAnswers(self.worker, PythonStates(self.worker, self._env, self._put_saved, self._renew, set()))
+        alone = len(self._envs) == 1
+        states = PythonStates(self.worker, self._env, self._put_saved, self._renew, set(), "" if alone else _BY_FORK)
+        return _PythonAnswers(self.worker, states, partial(self._process.clone, self._mappings) if alone else None)
 
 
 def _read(fd: int) -> Any:
@@ -202,12 +238,25 @@ def _read(fd: int) -> Any:
 # ---- saved states: the answers to questions about them -------------------------------------------
 
 
+_BY_FORK = "; or use num_workers=num_envs: a process that has one env is saved by forking it (docs/saving.md)"
+
+
 class _PythonAnswers:
-    def __init__(self, worker: _native.Worker, states: PythonStates) -> None:
-        self._worker, self._states = worker, states
+    """``clone``: forks a clone of this process, if it has one env."""
+
+    def __init__(self, worker: _native.Worker, states: PythonStates, clone: Callable[[int], int] | None) -> None:
+        self._worker, self._states, self._clone = worker, states, clone
 
     def kind(self, env_id: int) -> str:
-        return self._states.kind(env_id)
+        kind = self._states.kind(env_id)
+        return "fork" if kind.startswith("none") and self._clone is not None else kind
+
+    def fork(self, env_id: int, call: int) -> int:
+        assert self._clone is not None, "the caller knows how many envs a worker has"
+        try:
+            return self._clone(call)
+        except (StateError, OSError) as error:
+            raise StateError(f"save: env {env_id}: {error}") from None
 
     def save(self, env_id: int, by: str | None) -> bytes:
         return self._states.save(env_id, by)

@@ -1,4 +1,4 @@
-#include "core/process/received_rows.h"
+#include "core/received_rows.h"
 
 #include "tests/check.h"
 #include "tests/obedient_env.h"
