@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from stepmill import _native
 from stepmill.errors import EnvError, EnvIdError, InputError, StateError, UnsupportedError
 from stepmill.hosts.process.notes import note_of_bytes, write_own_note
@@ -96,7 +94,9 @@ class StateKeeper:
         self._check_kind("save", by)
         return self._states_of(env_ids, by, *_native.EngineStates(self._engine).save(env_ids, by))
 
-    def _states_of(self, env_ids: Any, by: str | None, buffer: bytes, bounds: Any, kept: list[Any] | None) -> SavedStates:
+    def _states_of(
+        self, env_ids: Any, by: str | None, buffer: bytes, bounds: Any, kept: list[Any] | None
+    ) -> SavedStates:
         """What the engine has saved. ``kept``: if some of the states are elsewhere, see ``StateTicket``."""
         origins = self._origins_of(env_ids, by)
         if kept is None:
