@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import pickle
 import zlib
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.ray import env_actor
 from stepmill.hosts.ray.env_actor import ActorStates, EnvActor
 from stepmill.managers import BaseEnvManager, RayEnvManager
+from support.backends import Actor
 from support.envs import ProbeTwin
 from support.envs.contract import Walk
 from support.envs.many_spaces import WildEnv
@@ -115,6 +117,36 @@ def goes_on(case: tuple[Any, dict[str, Any], str], autoreset: str, there: Callab
             got = Lanes(to, [at[i] for i in order]).go(STEPS)
             for env_id, i in enumerate(order):
                 assert_same(got[env_id], expected[i])
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_pool_is_resumed_with_the_results_that_waited(case: str, autoreset: str, there: Callable[..., Any]) -> None:
+    """On this machine, and from there on a cluster again."""
+    task, config, backend = CASES[case]
+    with there(task, backend, autoreset=autoreset, seed=7, **config) as pool:
+        pool.reset()
+        lanes = Lanes(pool, [(i, 0) for i in range(4)])
+        lanes.go(9)
+        pool.send(Actor(pool)(2), [3, 1])
+        with (
+            resumed(pool, "inline") as here,
+            resumed(here, stepmill.Ray(num_actors=2)) as again,
+        ):
+            expected = pool.recv()
+            assert expected[4]["env_id"].tolist() == [3, 1]
+            for other in (here, again):
+                assert_same(other.recv(), expected)
+            rows = lanes.go(20)
+            for other in (here, again):
+                assert_same(Lanes(other, [(i, 9) for i in range(4)]).go(20), rows)
+
+
+def resumed(pool: Any, backend: Any) -> Any:
+    file = io.BytesIO()
+    pool.checkpoint(file)
+    file.seek(0)
+    return stepmill.resume(file, backend=backend)
 
 
 @pytest.mark.parametrize("backend", ["thread", pytest.param("process", marks=pytest.mark.slow)])
