@@ -30,6 +30,7 @@
 #include "bindings/output/tensor_maker.h"
 #include "bindings/python/values.h"
 #include "bindings/hosts/worker_object.h"
+#include "core/env_libraries.h"
 #include "core/local_pool.h"
 #include "core/memory/wait.h"
 #include "envs/mujoco/library.h"
@@ -235,6 +236,8 @@ NB_MODULE(_native, m) {
   SpinBudget::instance();
 
   m.def("default_config", &default_config_of, "env_class"_a, "Configuration keys with their defaults.");
+  m.def("load_env_library", &load_env_library, "name"_a, "path"_a,
+        "Loads a library of an env class, which has that name from now on.");
   m.def("describe", &describe_class, "env_class"_a, "config"_a, "simulator"_a.none(),
         "Leaves and trees of an env, without building it.");
   m.attr("FLOAT32_TRIG_COUNT") = kFloat32TrigCount;

@@ -11,9 +11,11 @@ from typing import Any
 from stepmill import _native
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
 from stepmill.registry.factories import EnvFactory, accepted_keys, check_keys
-from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find, python_twin
+from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find, python_twin, registered
 from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_options_of_ray, refuse_processes
 from stepmill.sources.configurations import configs_of, distinct, for_each, interned, once, split_python
+from stepmill.sources.files.env_library import EnvLibrary, open_library
+from stepmill.sources.files.task_file import is_file_task
 from stepmill.sources.islands import IslandTask
 from stepmill.sources.models.env_model import MODEL_KEYS, ModelConfig, is_argument_of
 from stepmill.sources.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
@@ -47,10 +49,10 @@ def find_source(
         if max_num_players not in (None, 1):
             raise UnsupportedError("max_num_players is for native envs of many players; islands run Python envs")
         return _island_source(tasks, configs, max_episode_steps, pythons)
-    if isinstance(tasks[0], str) and all(task == tasks[0] for task in once(tasks)):
-        record = _find(tasks[0])
+    if isinstance(tasks[0], str | EnvLibrary) and all(task == tasks[0] for task in once(tasks)):
+        record, library = _find_native(tasks[0])
         if record.native is not None:
-            source = _native_source(record, configs, backend, max_episode_steps, max_num_players)
+            source = _native_source(record, library, configs, backend, max_episode_steps, max_num_players)
             if source is not None:
                 return source
     if backend == "thread":
@@ -79,8 +81,20 @@ def _check_keys(name: str, config: Mapping[str, Any], given: Mapping[str, Any], 
     check_keys(name, given, known, ARGUMENTS)
 
 
+def _find_native(task: str | EnvLibrary) -> tuple[EnvRecord, EnvLibrary | None]:
+    """The record of a task, and the library that has its class, if that is not compiled into the engine."""
+    record = EnvRecord(task.task) if isinstance(task, EnvLibrary) else _find(task)
+    if record.file is None and isinstance(task, str):
+        return record, None
+    library = open_library(record.file) if isinstance(task, str) and record.file is not None else task
+    assert isinstance(library, EnvLibrary)
+    return replace(record, native=library.env_class), library
+
+
 def _find(task: str) -> EnvRecord:
     """The record of an id, or one for what ``"module:name"`` names."""
+    if is_file_task(task) and registered(task) is None:
+        return EnvRecord(task, file=task)
     try:
         return find(task)
     except UnknownEnvError:
@@ -100,6 +114,7 @@ def _name(task: Any) -> str:
 
 def _native_source(
     record: EnvRecord,
+    library: EnvLibrary | None,
     configs: list[dict[str, Any]],
     backend: str,
     max_episode_steps: int | None,
@@ -142,6 +157,7 @@ def _native_source(
     return NativeSource(
         id=record.id,
         env_class=env_class,
+        library=library,
         configs=native,
         observation_space=space_of(observation_tree, spec["observation"]),
         action_space=space_of(action_tree, spec["action"]),

@@ -21,6 +21,7 @@ from stepmill.registry.factories import (
     default_values,
     parameters_of,
 )
+from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.configurations import for_each, once
 from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.simulator import SimulatorSource
@@ -29,10 +30,11 @@ from stepmill.values.trees import Tree
 
 @dataclass(frozen=True)
 class NativeSource:
-    """Envs compiled into the engine, with one configuration per env; equal ones given by the user share one dict."""
+    """Envs compiled into the engine, or loaded into it (``library``), with one configuration per env; equal ones given by the user share one dict."""
 
     id: str
     env_class: str
+    library: EnvLibrary | None
     configs: list[dict[str, Any]]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
