@@ -8,6 +8,7 @@
 
 #include "core/env/rng.h"
 #include "core/env_set.h"
+#include "core/foreign_env.h"
 
 namespace stepmill {
 namespace {
@@ -37,8 +38,13 @@ std::string path_of(int descriptor, std::size_t loaded) {
 const sm_env_table* open_library(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) throw std::runtime_error(dlerror());
+  if (const auto functions_of = reinterpret_cast<const stepmill_env* (*)()>(dlsym(library, "stepmill_c_env"))) {
+    const stepmill_env* functions = functions_of();
+    if (!functions) throw std::runtime_error("its stepmill_c_env() returned NULL");
+    return foreign_table(*functions);
+  }
   const auto table_of = reinterpret_cast<sm_env_table_function>(dlsym(library, "stepmill_env_table"));
-  if (!table_of) throw std::runtime_error("it does not export stepmill_env_table");
+  if (!table_of) throw std::runtime_error("it exports neither stepmill_c_env (stepmill/c_env.h) nor stepmill_env_table");
   const sm_env_table* table = table_of(&kFunctions);
   if (!table) throw std::runtime_error("it was compiled for another version of stepmill");
   check_abi(*table);
@@ -46,6 +52,12 @@ const sm_env_table* open_library(const std::string& path) {
 }
 
 }  // namespace
+
+void add_foreign_env(const std::string& name, const stepmill_env& functions) {
+  Libraries& known = Libraries::all();
+  const std::lock_guard lock(known.mutex);
+  if (!known.by_name.contains(name)) known.by_name[name] = foreign_table(functions);
+}
 
 void load_env_library(const std::string& name, int descriptor) {
   Libraries& known = Libraries::all();

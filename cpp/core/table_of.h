@@ -23,6 +23,29 @@ int guarded(char* error, F body) {
   }
 }
 
+// Hands a description to the engine.
+inline void put_spec(const EnvSpec& spec, sm_description* out, void* sink, void (*put)(void*, const sm_leaf*)) {
+  *out = {static_cast<std::int32_t>(spec.observation_tree),
+          static_cast<std::int32_t>(spec.action_tree), spec.max_num_players};
+  const auto put_all = [&](sm_leaf_role role, const std::vector<Leaf>& leaves) {
+    for (const Leaf& leaf : leaves) {
+      const sm_leaf c{role,
+                      static_cast<std::int32_t>(leaf.kind),
+                      static_cast<std::int32_t>(leaf.dtype),
+                      static_cast<std::int32_t>(leaf.shape.size()),
+                      static_cast<std::int32_t>(leaf.low.size()),
+                      leaf.name.c_str(),
+                      leaf.shape.data(),
+                      leaf.low.data(),
+                      leaf.high.data()};
+      put(sink, &c);
+    }
+  };
+  put_all(SM_OBSERVATION, spec.observation);
+  put_all(SM_ACTION, spec.action);
+  put_all(SM_INFO, spec.info);
+}
+
 template <class E>
 const sm_env_table* table_of(const char* name) {
   static constexpr const char* kNoOptions[] = {nullptr};
@@ -56,25 +79,7 @@ const sm_env_table* table_of(const char* name) {
           spec = E::spec(from_c(config), from_c(simulator));
         else
           spec = E::spec(from_c(config));
-        *out = {static_cast<std::int32_t>(spec.observation_tree),
-                static_cast<std::int32_t>(spec.action_tree), spec.max_num_players};
-        const auto put_all = [&](sm_leaf_role role, const std::vector<Leaf>& leaves) {
-          for (const Leaf& leaf : leaves) {
-            const sm_leaf c{role,
-                            static_cast<std::int32_t>(leaf.kind),
-                            static_cast<std::int32_t>(leaf.dtype),
-                            static_cast<std::int32_t>(leaf.shape.size()),
-                            static_cast<std::int32_t>(leaf.low.size()),
-                            leaf.name.c_str(),
-                            leaf.shape.data(),
-                            leaf.low.data(),
-                            leaf.high.data()};
-            put(sink, &c);
-          }
-        };
-        put_all(SM_OBSERVATION, spec.observation);
-        put_all(SM_ACTION, spec.action);
-        put_all(SM_INFO, spec.info);
+        put_spec(spec, out, sink, put);
       });
     };
     t.allocate = [](const sm_env_table*, std::int32_t count) -> void* { return new Stepper<E>(count); };
