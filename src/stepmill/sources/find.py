@@ -14,7 +14,8 @@ from stepmill.registry.factories import EnvFactory, accepted_keys, check_keys
 from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find, python_twin, registered
 from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_options_of_ray, refuse_processes
 from stepmill.sources.configurations import configs_of, distinct, for_each, interned, once, split_python
-from stepmill.sources.files.env_library import EnvLibrary, open_library
+from stepmill.sources.files import env_library
+from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.files.task_file import is_file_task
 from stepmill.sources.islands import IslandTask
 from stepmill.sources.models.env_model import MODEL_KEYS, ModelConfig, is_argument_of
@@ -86,7 +87,7 @@ def _find_native(task: str | EnvLibrary) -> tuple[EnvRecord, EnvLibrary | None]:
     record = EnvRecord(task.task) if isinstance(task, EnvLibrary) else _find(task)
     if record.file is None and isinstance(task, str):
         return record, None
-    library = open_library(record.file) if isinstance(task, str) and record.file is not None else task
+    library = env_library.compile(record.file) if isinstance(task, str) and record.file is not None else task
     assert isinstance(library, EnvLibrary)
     return replace(record, native=library.env_class), library
 

@@ -21,8 +21,8 @@ from stepmill.registry.factories import (
     default_values,
     parameters_of,
 )
-from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.configurations import for_each, once
+from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.simulator import SimulatorSource
 from stepmill.values.trees import Tree

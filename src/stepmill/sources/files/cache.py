@@ -1,15 +1,15 @@
 """Keeps compiled libraries from one program to the next.
 
-An entry is one file: a line of JSON that says what it was made of, then the library. Its name is a digest of all that is
-known before compiling; the files that the author's includes are known only afterwards, so the entry lists them with their
-digests, and counts only while they are the same. Everything else follows from that:
+An entry is one file: a line of JSON that says what it was made of, then the library. Its name is a digest of all that
+is known before compiling; the files that the author's includes are known only afterwards, so the entry lists them with
+their digests, and counts only while they are the same. Everything else follows from that:
 
-- A writer renames a complete file into place, so a reader sees one entry or another, never a mixture; and the line has a
-  digest of the library, in case the file system keeps no such promise.
+- A writer renames a complete file into place, so a reader sees one entry or another, never a mixture; and the line has
+  a digest of the library, in case the file system keeps no such promise.
 - Who compiles holds a lock, so that others wait for the result instead of compiling the same. It is a ``flock``, which
   ends with the process that holds it, however that ends.
-- Whatever goes wrong here (no home, a full disk, a folder that others may write to) is no error: the library is compiled,
-  used, and not kept.
+- Whatever goes wrong here (no home, a full disk, a folder that others may write to) is no error: the library is
+  compiled, used, and not kept.
 """
 
 from __future__ import annotations
@@ -34,13 +34,28 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+_digests: dict[str, tuple[tuple[int, ...], str]] = {}
+
+
+def file_digest(path: str) -> str:
+    """The digest of a file, read once as long as it looks the same: an env includes 200 of them."""
+    found = os.stat(path)
+    look = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    known = _digests.get(path)
+    if known is None or known[0] != look:
+        known = _digests[path] = look, digest(Path(path).read_bytes())
+    return known[1]
+
+
 @dataclass(frozen=True)
 class Entry:
     """A library, and what it was made of."""
 
     library: bytes
     files: dict[str, str]  # the digest of every file, by its path
-    made: dict[str, Any]  # what else was said about it
+    command: list[str]  # that was run
+    seconds: float  # of processor time, which that took
+    warnings: str  # what the compiler said
 
 
 class Cache:
@@ -59,10 +74,10 @@ class Cache:
             said = json.loads(head)
             if said["format"] != _FORMAT or said["library"] != digest(library):
                 return None
-            if any(digest(Path(file).read_bytes()) != wanted for file, wanted in said["files"].items()):
+            if any(file_digest(file) != wanted for file, wanted in said["made"]["files"].items()):
                 return None
             os.utime(path)  # the least recently used ones go first
-            return Entry(library, said["files"], said["made"])
+            return Entry(library, **said["made"])
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
 
@@ -70,7 +85,8 @@ class Cache:
         """Writes an entry, if that is possible, and removes old ones if there are too many."""
         if self.folder is None:
             return
-        said = {"format": _FORMAT, "library": digest(entry.library), "files": entry.files, "made": entry.made}
+        made = {name: value for name, value in vars(entry).items() if name != "library"}
+        said = {"format": _FORMAT, "library": digest(entry.library), "made": made}
         name = None
         try:
             descriptor, name = tempfile.mkstemp(prefix="new-", dir=self.folder)

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import stepmill
 from stepmill.errors import CompileError, MissingPackageError
+from stepmill.sources.files.task_file import env_classes
 
 INCLUDES = Path(stepmill.__file__).parent / "include"
 _LEAST = {"g++": 11, "clang++": 14}  # the first with all of C++20 that an env needs
@@ -96,6 +98,8 @@ class Compiled:
 
     library: bytes
     files: list[str]  # the author's and all that it includes, absolute
+    command: list[str]
+    seconds: float  # of processor time
     warnings: str
 
 
@@ -106,14 +110,20 @@ def compile_class(compiler: Compiler, path: Path, name: str, flags: Sequence[str
         lines.write_text(f'#include <core/env/own_library.h>\nSTEPMILL_LIBRARY(::{name}, "{name}")\n')
         command = [*compiler.command, *own_flags(), *flags, f"-I{INCLUDES}", f"-I{path.parent}"]
         command += ["-include", str(path), "-MD", "-MF", str(made_of), str(lines), "-o", str(library), *_LINKING]
+        before = _cpu_of_children()
         try:
             run = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=folder, check=False)
         except OSError as error:
             raise CompileError(f"{path}: {compiler.command[0]} cannot be started: {error}") from error
         if run.returncode != 0:
-            raise CompileError(explain(run.stderr, path, run.returncode), output=run.stderr)
+            raise CompileError(explain(run.stderr, path, name, run.returncode), output=run.stderr)
         files = [one for one in _dependencies(made_of.read_text()) if one != str(lines)]
-        return Compiled(library.read_bytes(), files, run.stderr)
+        return Compiled(library.read_bytes(), files, command, _cpu_of_children() - before, run.stderr)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _dependencies(text: str) -> list[str]:
@@ -122,10 +132,16 @@ def _dependencies(text: str) -> list[str]:
     return [re.sub(r"\\([\s#])", r"\1", one).replace("$$", "$") for one in words]
 
 
-def explain(output: str, path: Path, code: int) -> str:
+def explain(output: str, path: Path, name: str, code: int) -> str:
     """What a compiler said, as far as the author's file is concerned."""
     text = re.sub(r"\x1b\[[\d;]*[mK]", "", output)
-    sentences = re.findall(r"error: (?:static assertion failed|static_assert failed(?: due to [^\"]*)?):? ?\"?([^\"\n]+)\"?", text)
+    if re.search(
+        r"^\S*own\.cpp:2:\d+: error: .*(not been declared|no type named|no member named|undeclared)", text, re.MULTILINE
+    ):
+        return f"{path} has no class {name}: the file has {', '.join(env_classes(path.read_text())) or 'none'}"
+    sentences = re.findall(
+        r"error: (?:static assertion failed|static_assert failed(?: due to [^\"]*)?):? ?\"?([^\"\n]+)\"?", text
+    )
     in_file = re.escape(str(path))
     places = re.findall(rf"^{in_file}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", text, re.MULTILINE)
     lines = [*dict.fromkeys(sentences), *dict.fromkeys(f"line {line}: {what}" for line, what in places)]

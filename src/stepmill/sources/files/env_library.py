@@ -8,14 +8,14 @@ import platform
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from stepmill import _native
 from stepmill._version import __version__
 from stepmill.errors import CompileError, ConfigError
-from stepmill.sources.files.cache import Cache, Entry, digest, key_of
+from stepmill.sources.files.cache import Cache, Entry, digest, file_digest, key_of
 from stepmill.sources.files.compiler import INCLUDES, Compiled, compile_class, find_compiler, own_flags
 from stepmill.sources.files.task_file import TaskFile
 
@@ -53,7 +53,18 @@ class Machine:
 
 @dataclass(frozen=True)
 class EnvLibrary:
-    """An env class of a file, compiled. ``make`` takes it; it can be pickled, and is loaded where it is read."""
+    """An env class of a file, compiled: what ``stepmill.compile`` returns.
+
+    ``make`` takes it in place of an id. It can be pickled, and is loaded where that is read.
+
+    Attributes:
+        task: The file, as you named it.
+        name: The class, with its namespaces.
+        flags: Flags of yours.
+        command: What was run to compile it; empty for a library that exists.
+        seconds: The processor time that this took, perhaps in an earlier program.
+        warnings: What the compiler said about it.
+    """
 
     task: str  # as the user named it
     name: str  # the class, with its namespaces
@@ -62,7 +73,9 @@ class EnvLibrary:
     machine: Machine = field(repr=False)
     sources: dict[str, bytes] = field(repr=False)  # the author's files by path, the first one first
     flags: tuple[str, ...] = ()
-    made: dict[str, Any] = field(default_factory=dict, repr=False)  # how: for the curious
+    command: tuple[str, ...] = field(default=(), repr=False)
+    seconds: float = 0.0
+    warnings: str = field(default="", repr=False)
 
     @property
     def env_class(self) -> str:
@@ -83,8 +96,7 @@ class EnvLibrary:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = (self.task, self.name, self.key, self.library, self.machine, self.sources, self.flags, self.made)
-        return _received, given
+        return _received, tuple(getattr(self, one.name) for one in fields(self))
 
 
 def _received(*given: Any) -> EnvLibrary:
@@ -103,14 +115,27 @@ def _received(*given: Any) -> EnvLibrary:
             copy.write_bytes(text)
         first = Path(folder) / os.path.relpath(next(iter(library.sources)), common)
         here = _compiled(library.task, first, library.name, library.flags)
-    # Under the name that the envs of this pool have.
-    return EnvLibrary(
-        here.task, here.name, library.key, here.library, here.machine, library.sources, library.flags, here.made
-    ).load()
+    return replace(here, key=library.key).load()  # under the name that the envs of this pool have
 
 
-def open_library(task: str | os.PathLike[str], flags: Sequence[str] = ()) -> EnvLibrary:
-    """The library of the env that a file has, compiled unless it was before, and loaded."""
+def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = ()) -> EnvLibrary:
+    """Compiles the env of a file, unless that was done before, and returns what ``make`` takes in its place.
+
+    ``make("coin.h")`` does the same. This one shows what it did, and takes flags.
+
+    Args:
+        task: The file, then optionally ``:Class``: ``"coin.h"``, ``"games/coin.h:Coin"``. A library (``.so``) is loaded
+            as it is.
+        flags: More flags for the compiler, such as ``["-Ivendor", "-O3"]``. Those that change how numbers are computed
+            change episodes.
+
+    Example:
+        >>> import stepmill
+        >>> library = stepmill.compile("coin.h", flags=["-O3"])  # doctest: +SKIP
+        >>> pool = stepmill.make(library, num_envs=4)  # doctest: +SKIP
+    """
+    if isinstance(flags, str) or not all(isinstance(one, str) for one in flags):
+        raise ConfigError(f"flags: expected a list of str, such as ['-O3'], got {flags!r}")
     file = TaskFile.of(task)
     if file.is_library:
         if flags:
@@ -140,16 +165,28 @@ def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...]) -> EnvLi
         with cache.lock(key):
             entry = cache.find(key)  # another process may have compiled it while this one waited
             if entry is None:
-                entry = _entry(compile_class(compiler, path, name, flags), facts)
+                entry = _entry(compile_class(compiler, path, name, flags))
                 cache.keep(key, entry)
     own = str(INCLUDES)
     theirs = {one: Path(one).read_bytes() for one in entry.files if not one.startswith((own, "/usr/"))}
     sources = {str(path): path.read_bytes(), **theirs}
     whole = key_of({"key": key, "files": entry.files})
-    return EnvLibrary(task, name, whole, entry.library, machine, sources, flags, entry.made)
+    made = entry.made
+    return EnvLibrary(
+        task,
+        name,
+        whole,
+        entry.library,
+        machine,
+        sources,
+        flags,
+        tuple(made["command"]),
+        made["seconds"],
+        made["warnings"],
+    )
 
 
-def _entry(compiled: Compiled, facts: dict[str, Any]) -> Entry:
-    files = {one: digest(Path(one).read_bytes()) for one in compiled.files}
-    made = {"compiler": facts["compiler"], "flags": facts["flags"], "warnings": compiled.warnings}
+def _entry(compiled: Compiled) -> Entry:
+    files = {one: file_digest(one) for one in compiled.files}
+    made = {"command": compiled.command, "seconds": compiled.seconds, "warnings": compiled.warnings}
     return Entry(compiled.library, files, made)

@@ -12,7 +12,10 @@ from stepmill.errors import CompileError, ConfigError
 _TASK = re.compile(r"(?P<path>.+\.(?:h|hpp|cpp|so))(?::(?P<name>[A-Za-z_][\w:]*))?", re.DOTALL)
 # What a scan must not look into, then what it is made of. Raw strings end with what they begin with.
 _SKIPPED = r"""//[^\n]*|/\*.*?\*/|R"(?P<end>[^()\\\s]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
-_TOKEN = re.compile(rf"(?P<skipped>{_SKIPPED}|^[ \t]*\#(?:\\\n|[^\n])*)|(?P<word>[A-Za-z_]\w*)|(?P<sign>::|\S)", re.DOTALL | re.MULTILINE)
+_TOKEN = re.compile(
+    rf"(?P<skipped>{_SKIPPED}|^[ \t]*\#(?:\\\n|[^\n])*)|(?P<word>[A-Za-z_]\w*)|(?P<sign>::|\S)",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def is_file_task(task: str) -> bool:
@@ -32,7 +35,9 @@ class TaskFile:
         """The file that a task names, from the working directory."""
         match = _TASK.fullmatch(os.fspath(task))
         if match is None:
-            raise ConfigError(f"expected a file that ends in .h, .hpp, .cpp or .so, then optionally :Class, got {task!r}")
+            raise ConfigError(
+                f"expected a file that ends in .h, .hpp, .cpp or .so, then optionally :Class, got {task!r}"
+            )
         path = Path(match["path"]).absolute()
         if not path.is_file():
             raise ConfigError(f"{os.fspath(task)!r}: there is no file {path}")
