@@ -30,7 +30,10 @@ from stepmill.values.trees import Tree
 
 @dataclass(frozen=True)
 class NativeSource:
-    """Envs compiled into the engine, or loaded into it (``library``), with one configuration per env; equal ones given by the user share one dict."""
+    """Native envs: of a class compiled into the engine, or loaded into it (``library``).
+
+    There is one configuration per env; equal ones given by the user share one dict.
+    """
 
     id: str
     env_class: str

@@ -135,13 +135,11 @@ def _dependencies(text: str) -> list[str]:
 def explain(output: str, path: Path, name: str, code: int) -> str:
     """What a compiler said, as far as the author's file is concerned."""
     text = re.sub(r"\x1b\[[\d;]*[mK]", "", output)
-    if re.search(
-        r"^\S*own\.cpp:2:\d+: error: .*(not been declared|no type named|no member named|undeclared)", text, re.MULTILINE
-    ):
+    unknown = r"^\S*own\.cpp:2:\d+: error: .*(not been declared|no type named|no member named|undeclared)"
+    if re.search(unknown, text, re.MULTILINE):
         return f"{path} has no class {name}: the file has {', '.join(env_classes(path.read_text())) or 'none'}"
-    sentences = re.findall(
-        r"error: (?:static assertion failed|static_assert failed(?: due to [^\"]*)?):? ?\"?([^\"\n]+)\"?", text
-    )
+    failed = r"error: (?:static assertion failed|static_assert failed)(?: due to requirement '.*')?:? \"?([^\"\n]+)"
+    sentences = re.findall(failed, text)
     in_file = re.escape(str(path))
     places = re.findall(rf"^{in_file}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", text, re.MULTILINE)
     lines = [*dict.fromkeys(sentences), *dict.fromkeys(f"line {line}: {what}" for line, what in places)]

@@ -31,7 +31,7 @@ class Machine:
     @classmethod
     @functools.cache
     def here(cls) -> Machine:
-        """This one."""
+        """The machine that runs this program."""
         named = re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
         glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2]
         return cls(
@@ -171,22 +171,10 @@ def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...]) -> EnvLi
     theirs = {one: Path(one).read_bytes() for one in entry.files if not one.startswith((own, "/usr/"))}
     sources = {str(path): path.read_bytes(), **theirs}
     whole = key_of({"key": key, "files": entry.files})
-    made = entry.made
-    return EnvLibrary(
-        task,
-        name,
-        whole,
-        entry.library,
-        machine,
-        sources,
-        flags,
-        tuple(made["command"]),
-        made["seconds"],
-        made["warnings"],
-    )
+    how = (tuple(entry.command), entry.seconds, entry.warnings)
+    return EnvLibrary(task, name, whole, entry.library, machine, sources, flags, *how)
 
 
 def _entry(compiled: Compiled) -> Entry:
     files = {one: file_digest(one) for one in compiled.files}
-    made = {"command": compiled.command, "seconds": compiled.seconds, "warnings": compiled.warnings}
-    return Entry(compiled.library, files, made)
+    return Entry(compiled.library, files, compiled.command, compiled.seconds, compiled.warnings)

@@ -64,8 +64,8 @@ class TaskFile:
                 f"'{self.path.name}:Class'"
             )
         raise CompileError(
-            f"{self.path}: found several env classes, {', '.join(found)}, and none of them is named {expected}: say which, "
-            f"as in '{self.path.name}:{found[0].rpartition('::')[2]}'"
+            f"{self.path}: found several env classes, {', '.join(found)}, none of them named {expected}: say which, as in "
+            f"'{self.path.name}:{found[0].rpartition('::')[2]}'"
         )
 
 
