@@ -20,6 +20,7 @@ constexpr sm_engine_functions kFunctions = {SM_ABI_VERSION, sizeof(sm_engine_fun
 struct Libraries {
   std::mutex mutex;
   std::map<std::string, const sm_env_table*> by_name;
+  std::uint64_t calls = 0;
 
   static Libraries& all() {
     static auto* libraries = new Libraries;
@@ -28,10 +29,10 @@ struct Libraries {
 };
 
 // A path of an open file. `dlopen` takes two files of one name for the same, and a descriptor that was closed gives its
-// number to the next: a detour for each library that was loaded before makes the names differ.
-std::string path_of(int descriptor, std::size_t loaded) {
+// number to the next. So the names differ, by a detour that spells how often this was called.
+std::string path_of(int descriptor, std::uint64_t call) {
   std::string path = "/proc/self/fd/";
-  for (; loaded != 0; loaded /= 2) path += loaded % 2 ? "./" : "/";
+  for (; call != 0; call /= 2) path += call % 2 ? "./" : "/";
   return path + std::to_string(descriptor);
 }
 
@@ -63,7 +64,7 @@ void load_env_library(const std::string& name, int descriptor) {
   Libraries& known = Libraries::all();
   const std::lock_guard lock(known.mutex);
   if (known.by_name.contains(name)) return;
-  known.by_name[name] = open_library(path_of(descriptor, known.by_name.size()));
+  known.by_name[name] = open_library(path_of(descriptor, ++known.calls));
 }
 
 const sm_env_table* find_loaded_env(const std::string& name) {

@@ -141,8 +141,9 @@ def key_of(facts: Mapping[str, Any]) -> str:
 
 def _trusted_folder() -> Path | None:
     """A folder that only this user can write to. What it holds is code that will run."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    if not os.path.isabs(base):  # there is no home
+    home = os.path.expanduser("~")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    if not os.path.isabs(base) or (home == "/" and base == "/.cache"):  # there is no home
         return None
     folder = Path(base) / "stepmill" / "compiled"
     try:

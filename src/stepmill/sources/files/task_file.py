@@ -64,7 +64,7 @@ class TaskFile:
                 f"'{self.path.name}:Class'"
             )
         raise CompileError(
-            f"{self.path}: found several env classes, {', '.join(found)}, none of them named {expected}: say which, as in "
+            f"{self.path}: found several env classes, {', '.join(found)}, none named {expected}: say which, as in "
             f"'{self.path.name}:{found[0].rpartition('::')[2]}'"
         )
 
