@@ -218,6 +218,7 @@ void check_arrays(const char* what, const stepmill_array* arrays, std::int32_t c
       throw std::invalid_argument(place + "expected a dtype from 0 to 11, got " + std::to_string(array.dtype));
     if (array.rank < 0 || array.rank > 32 || (array.rank > 0 && !array.shape))
       throw std::invalid_argument(place + "expected a rank from 0 to 32 and a shape, got " + std::to_string(array.rank));
+    if (!array.lows != !array.highs) throw std::invalid_argument(place + "expected both lows and highs, or neither");
     for (int axis = 0; axis < array.rank; ++axis)
       if (array.shape[axis] < 0 || array.shape[axis] > (std::int64_t{1} << 40))
         throw std::invalid_argument(place + "a shape with " + std::to_string(array.shape[axis]) + " in it");
@@ -229,9 +230,13 @@ std::vector<Leaf> leaves_of(const char* what, const stepmill_array* arrays, std:
   std::vector<Leaf> leaves;
   for (int i = 0; i < count; ++i) {
     const stepmill_array& array = arrays[i];
-    leaves.push_back({array.name ? array.name : count > 1 ? std::to_string(i) : "", static_cast<LeafKind>(array.kind),
-                      static_cast<DType>(array.dtype), {array.shape, array.shape + array.rank}, {array.low},
-                      {array.high}});
+    Leaf leaf{array.name ? array.name : count > 1 ? std::to_string(i) : "", static_cast<LeafKind>(array.kind),
+              static_cast<DType>(array.dtype), {array.shape, array.shape + array.rank}, {array.low}, {array.high}};
+    if (array.lows && array.highs) {
+      leaf.low.assign(array.lows, array.lows + leaf.elements());
+      leaf.high.assign(array.highs, array.highs + leaf.elements());
+    }
+    leaves.push_back(std::move(leaf));
   }
   return leaves;
 }

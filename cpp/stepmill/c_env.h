@@ -51,6 +51,7 @@ typedef struct stepmill_array {
   int32_t rank; /* 0 for a number */
   const int64_t* shape;
   double low, high; /* of every element */
+  const double *lows, *highs; /* or of each, in C order: both, or both NULL */
 } stepmill_array;
 
 /* Several arrays with names are a Dict space, without names a Tuple. */
