@@ -24,6 +24,7 @@ from stepmill.registry.listing import list_all_envs
 from stepmill.registry.records import register
 from stepmill.settings import Ray
 from stepmill.sources.files.env_library import compile
+from stepmill.sources.jit.jit_class import jit
 from stepmill.spec import PoolSpec
 from stepmill.system.numpy_parity import match_numpy
 from stepmill.values.saved_states import SavedState, SavedStates
@@ -46,6 +47,7 @@ __all__ = [
     "__version__",
     "compile",
     "errors",
+    "jit",
     "list_all_envs",
     "make",
     "make_dm",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 from gymnasium import spaces
@@ -22,10 +22,17 @@ from stepmill.registry.factories import (
     parameters_of,
 )
 from stepmill.sources.configurations import for_each, once
-from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.simulator import SimulatorSource
 from stepmill.values.trees import Tree
+
+
+class Library(Protocol):
+    """An env class that is not compiled into the engine. Its pickle makes the class known where that is read."""
+
+    @property
+    def env_class(self) -> str:
+        """The name under which the engine knows it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class NativeSource:
 
     id: str
     env_class: str
-    library: EnvLibrary | None
+    library: Library | None
     configs: list[dict[str, Any]]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
