@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import ctypes
-import ctypes.util
 import functools
 import math
 import operator
@@ -259,5 +258,5 @@ def forbid_approximations() -> None:
             "stepmill.jit: Numba uses Intel's SVML here, whose sines and exponentials have other last digits than "
             "Python's: set NUMBA_DISABLE_INTEL_SVML=1 before the program starts, or make(..., jit=False)"
         )
-    c_library = ctypes.CDLL(ctypes.util.find_library("m"))
+    c_library = ctypes.CDLL("libm.so.6")
     llvm.add_symbol("stepmill_pow", ctypes.cast(c_library.pow, ctypes.c_void_p).value)
