@@ -154,13 +154,14 @@ $(INTEGRATIONS)/.ready $(RLLIB)/.ready $(ZOO)/.ready:
 
 $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(WHEEL)/.built
 	$(@D)/bin/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
-	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,lint,torch,sb3,tianshou,torchrl,minari,jax,ray]"
+	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,lint,torch,sb3,tianshou,torchrl,minari,jax,ray,numba]"
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
-integrations: $(INTEGRATIONS)/.installed  ## our drop-ins beside the libraries they are for: SB3, Tianshou, TorchRL, Minari, torch, jax
+integrations: $(INTEGRATIONS)/.installed  ## our drop-ins beside the libraries they are for: SB3, Tianshou, TorchRL, Minari, torch, jax, Numba
 	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
+	$(INTEGRATIONS)/bin/python -m pytest tests/sources/test_jit.py -m "slow or not slow"
 
 # Tensors on a GPU, on a machine that has one.
 test-cuda: $(INTEGRATIONS)/.installed  ## tensors on a GPU

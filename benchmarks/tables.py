@@ -118,6 +118,13 @@ def envs(results: Results) -> Table:
     return by_row(title, results["parts"]["envs"], ("1,024 of", lambda row: row["env"]), *columns)
 
 
+def own_envs(results: Results) -> Table:
+    share = "of the C++ class", lambda row: f"{row['share']:.0%}" if "share" in row else ""
+    columns = rate_of("c++", "a C++ class"), rate_of("numba", "stepmill.jit"), share, SYNC_ENV
+    title = "CartPole as an env of one's own, steps per second"
+    return by_row(title, results["parts"]["own-envs"], ("CartPoles", _count), *columns)
+
+
 def mujoco(results: Results) -> Table:
     columns = rate_of("stepmill"), *_envpool_of(results, "mujoco"), SYNC_ENV, ASYNC_ENV
     return by_row("MuJoCo tasks, steps per second", results["parts"]["mujoco"], ("", _name_of), *columns)
@@ -507,6 +514,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "async": ("async", async_),
     "async-limits": ("async", async_limits),
     "envs": ("envs", envs),
+    "own-envs": ("own-envs", own_envs),
     "mujoco": ("mujoco", mujoco),
     "mujoco-limits": ("mujoco", mujoco_limits),
     "mujoco-memory": ("mujoco-memory", mujoco_memory),

@@ -87,6 +87,7 @@ BRINGS = {
     "minari": {"minari"},
     "minigrid": {"minigrid"},
     "mujoco": {"mujoco"},
+    "numba": {"numba"},
     "pettingzoo": {"pettingzoo", "mpe2"},
     "ray": {"ray"},
     "sb3": {"stable_baselines3", "torch"},

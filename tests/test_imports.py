@@ -351,6 +351,7 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "click", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
 OPTIONAL += ["dm_control", "mujoco", "gymnasium_robotics", "minigrid", "pettingzoo", "mpe2", "highway_env", "Box2D"]
 OPTIONAL += ["metaworld", "nle", "tianshou", "stable_baselines3", "torchrl", "tensordict", "ray", "minari", "h5py"]
+OPTIONAL += ["numba", "llvmlite"]
 # What a pool of native envs does not need: to import all of it would take a tenth of the time of `import stepmill`.
 PARTS_THAT_WAIT = {"stepmill.envs", "stepmill.hosts.process.process_host", "stepmill.hosts.ray.ray_host"}
 PARTS_THAT_WAIT |= {"stepmill.managers", "stepmill.testing", "stepmill.tools", "stepmill.wrappers"}
@@ -391,6 +392,7 @@ def test_the_public_surface() -> None:
         "Verifications",
         "__version__",
         "errors",
+        "jit",
         "list_all_envs",
         "make",
         "make_dm",
@@ -454,7 +456,7 @@ def imported(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except stepmill.errors.MissingPackageError:
-        assert name.startswith("stepmill.interop.")
+        assert name.startswith(("stepmill.interop.", "stepmill.sources.jit.with_numba"))
         return None
 
 

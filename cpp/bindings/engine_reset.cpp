@@ -37,7 +37,7 @@ sm_reset_request Engine::read_options(nb::handle options) const {
     request.option_mask |= 1u << index;
   }
   char error[SM_ERROR_CAPACITY] = "";
-  if (table.check_options(&request, error) != 0) raise("ResetOptionError", error);
+  if (table.check_options(&table, &request, error) != 0) raise("ResetOptionError", error);
   return request;
 }
 

@@ -31,6 +31,7 @@
 #include "bindings/output/tensor_maker.h"
 #include "bindings/python/values.h"
 #include "bindings/hosts/worker_object.h"
+#include "core/env_libraries.h"
 #include "core/local_pool.h"
 #include "core/memory/wait.h"
 #include "core/process/fork_aside.h"
@@ -254,6 +255,11 @@ NB_MODULE(_native, m) {
   SpinBudget::instance();
 
   m.def("default_config", &default_config_of, "env_class"_a, "Configuration keys with their defaults.");
+  m.def("load_env_library", &load_env_library, "name"_a, "path"_a,
+        "Loads a library of an env class, which has that name from now on.");
+  m.def("add_foreign_env", [](const std::string& name, std::uintptr_t functions) {
+          add_foreign_env(name, *reinterpret_cast<const stepmill_env*>(functions));
+        }, "name"_a, "functions"_a, "Keeps an env class of C functions, of which this is the address, under a name.");
   m.def("describe", &describe_class, "env_class"_a, "config"_a, "simulator"_a.none(),
         "Leaves and trees of an env, without building it.");
   m.attr("FLOAT32_TRIG_COUNT") = kFloat32TrigCount;

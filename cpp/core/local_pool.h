@@ -12,7 +12,7 @@
 #include "core/batch_ring.h"
 #include "core/pool.h"
 #include "core/ready_lanes.h"
-#include "core/table_of.h"
+#include "core/env_set.h"
 #include "core/thread_pool.h"
 
 namespace stepmill {

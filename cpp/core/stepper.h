@@ -14,10 +14,8 @@
 // `Stepper<E>` is compiled for each env class, so that the loop over a chunk inlines its `step`.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <exception>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -44,9 +42,7 @@ inline std::string current_message() {
 template <class E>
 class Stepper {
  public:
-  explicit Stepper(std::int32_t count) : envs_(std::make_unique<std::optional<E>[]>(count)),
-                                         rngs_(std::make_unique<Rng[]>(count)),
-                                         resets_(std::make_unique<std::int64_t[]>(count)) {}
+  explicit Stepper(std::int32_t count) : envs_(as_size(count)), rngs_(as_size(count)), resets_(as_size(count)) {}
 
   template <class... Arguments>
   void emplace(std::int32_t index, Arguments&&... arguments) {
@@ -206,10 +202,10 @@ class Stepper {
     const sm_columns columns = *in.job->columns;
     const std::int64_t first_row = in.job->first_row;
     begin_rows(shared, columns, first_row, in.job->env, in.job->count);
-    Turns<E> turns(shared, in.self->envs_.get(), in.self->rngs_.get(), in.first_id, players(shared));
+    Turns<E> turns(shared, in.self->envs_.data(), in.self->rngs_.data(), in.first_id, players(shared));
     bool any_ended = false;
     for (std::int32_t from = 0; from < in.job->count; from += turns.kMost) {
-      const std::int32_t to = std::min(in.job->count, from + turns.kMost);
+      const std::int32_t to = in.job->count - from > turns.kMost ? from + turns.kMost : in.job->count;
       std::int32_t entries[Turns<E>::kMost];
       turns.clear();
       for (std::int32_t i = from; i < to; ++i) {
@@ -412,9 +408,12 @@ class Stepper {
     }
   }
 
-  std::unique_ptr<std::optional<E>[]> envs_;
-  std::unique_ptr<Rng[]> rngs_;
-  std::unique_ptr<std::int64_t[]> resets_;
+  static std::size_t as_size(std::int32_t count) { return static_cast<std::size_t>(count); }
+
+  // Of a fixed length, so that an env need not be movable.
+  std::vector<std::optional<E>> envs_;
+  std::vector<Rng> rngs_;
+  std::vector<std::int64_t> resets_;
 };
 
 }  // namespace stepmill

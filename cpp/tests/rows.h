@@ -10,6 +10,7 @@
 
 #include "core/action_table.h"
 #include "core/memory/batch_layout.h"
+#include "core/env_set.h"
 #include "core/table_of.h"
 
 namespace stepmill::test {

@@ -23,6 +23,8 @@ from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec, re
 from stepmill.registry.listing import list_all_envs
 from stepmill.registry.records import register
 from stepmill.settings import Ray
+from stepmill.sources.files.env_library import compile
+from stepmill.sources.jit.jit_class import jit
 from stepmill.spec import PoolSpec
 from stepmill.system.numpy_parity import match_numpy
 from stepmill.values.saved_states import SavedState, SavedStates
@@ -43,7 +45,9 @@ __all__ = [
     "Verification",
     "Verifications",
     "__version__",
+    "compile",
     "errors",
+    "jit",
     "list_all_envs",
     "make",
     "make_dm",

@@ -7,7 +7,8 @@
     │   ├── UnknownEnvError     (KeyError)           no env has that id
     │   ├── UnknownConfigError  (KeyError)           the env has no such configuration key
     │   ├── MissingConfigError  (KeyError)           a configuration lacks a key that the env needs
-    │   └── SpaceError          (TypeError)          a wrapper or an adapter cannot handle that space
+    │   ├── SpaceError          (TypeError)          a wrapper or an adapter cannot handle that space
+    │   └── CompileError                             the file of an env does not compile, or cannot be loaded
     ├── InputError              (ValueError)         invalid input to send, step, reset or call
     │   ├── ActionError                              wrong shape, count or value
     │   │   └── ActionTypeError (TypeError)          not numbers, or numbers of the wrong type
@@ -54,6 +55,7 @@ __all__ = [
     "ActionTypeError",
     "BrokenPoolError",
     "ClosedError",
+    "CompileError",
     "ConcurrentUseError",
     "ConfigError",
     "CopyError",
@@ -133,6 +135,20 @@ class MissingConfigError(ConfigError, KeyError):
 
 class SpaceError(ConfigError, TypeError):
     """A wrapper or an adapter cannot handle that space."""
+
+
+class CompileError(ConfigError):
+    """The file of an env does not compile, or the library cannot be loaded.
+
+    ``output`` is all that the compiler said.
+    """
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.output)
 
 
 class InputError(StepmillError, ValueError):

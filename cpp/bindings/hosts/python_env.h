@@ -14,6 +14,7 @@
 
 #include "bindings/python/tree.h"
 #include "core/stepper.h"
+#include "core/env_set.h"
 #include "core/table_of.h"
 
 namespace stepmill {

@@ -14,7 +14,7 @@
 #include "bindings/input/config_input.h"
 #include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
-#include "core/table_of.h"
+#include "core/env_set.h"
 
 namespace stepmill {
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "bindings/python/errors.h"
+#include "core/env_libraries.h"
 #include "envs/catalogue.h"
 
 namespace nb = nanobind;
@@ -151,6 +152,7 @@ const sm_env_table* find_table(nb::handle name) {
       check_abi(*table);
       return table;
     }
+  if (const sm_env_table* loaded = find_loaded_env(wanted)) return loaded;
   raise("UnknownEnvError", "no env class '" + wanted + "' in this build");
 }
 

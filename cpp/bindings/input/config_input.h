@@ -3,7 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "core/table_of.h"
+#include "core/env_set.h"
 
 namespace stepmill {
 

@@ -9,7 +9,7 @@
 
 #include "bindings/python/errors.h"
 #include "core/fault_log.h"
-#include "core/table_of.h"
+#include "core/env_set.h"
 
 namespace stepmill {
 

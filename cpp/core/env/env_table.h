@@ -160,29 +160,39 @@ struct sm_random_state {
   uint32_t has_uint32, uinteger;    // the half of a 64-bit word that has not been used yet
 };
 
+// A source of random bits: the layout of numpy's `bitgen_t`.
+struct sm_bit_source {
+  void* state;
+  uint64_t (*next_uint64)(void*);
+  uint32_t (*next_uint32)(void*);
+  double (*next_double)(void*);
+  uint64_t (*next_raw)(void*);
+};
+
 struct sm_env_table {
   uint32_t abi_version;
   uint32_t size;
   const char* name;
+  const void* context;  // for the functions below that are given the table: whatever its maker keeps there
   // Whether reset, step and observe only compute, and none of them for long. If so, the calling thread may run them
   // itself, while no signal reaches it and, for short batches, no other Python thread runs; and envs are stepped in
   // chunks, in which each env waits for those before it.
   int32_t never_blocks;
   // Calls `put` for every configuration key with its default.
-  void (*configuration)(void* sink, void (*put)(void* sink, const sm_value*));
+  void (*configuration)(const sm_env_table*, void* sink, void (*put)(void* sink, const sm_value*));
   // Names of the reset options, at most SM_MAX_RESET_OPTIONS, null-terminated.
   const char* const* reset_options;
   // Returns 0, or writes the reason into `error` (SM_ERROR_CAPACITY bytes).
-  int (*check_options)(const sm_reset_request*, char* error);
+  int (*check_options)(const sm_env_table*, const sm_reset_request*, char* error);
   // Whether the envs call a simulator that Python makes for them: then `describe`, `build` and `connect` are given what
   // Python says about it. Otherwise `simulator` has no values.
   int32_t has_simulator;
-  int (*describe)(sm_values config, sm_values simulator, sm_description* out, void* sink,
+  int (*describe)(const sm_env_table*, sm_values config, sm_values simulator, sm_description* out, void* sink,
                   void (*put)(void* sink, const sm_leaf*), char* error);
   // Storage for `count` envs; `build` constructs those from `first` to `last` - 1 in it, all of one configuration (and,
   // if they have simulators, only one at a time). It returns `last`, or the index of the env that failed, and writes the
   // reason into `error`.
-  void* (*allocate)(int32_t count);
+  void* (*allocate)(const sm_env_table*, int32_t count);
   int32_t (*build)(void* envs, int32_t first, int32_t last, sm_values config, sm_values simulator, char* error);
   // Gives the env at `index` another simulator from its next reset on. Not while that env is stepped.
   int (*connect)(void* envs, int32_t index, sm_values simulator, char* error);
@@ -206,5 +216,16 @@ struct sm_env_table {
   // the reason into `error`: then that env may be anything, and is given what it was before.
   int (*load)(void* envs, int32_t index, const void* bytes, int64_t count, char* error);
 };
+
+// What the engine hands to a library that was compiled elsewhere: numpy's distributions.
+struct sm_engine_functions {
+  uint32_t abi_version;
+  uint32_t size;
+  uint64_t (*bounded)(sm_bit_source*, uint64_t offset, uint64_t range, uint64_t mask, bool use_masked);
+  double (*standard_normal)(sm_bit_source*);
+};
+
+// What such a library exports, as `stepmill_env_table`. Null if it needs functions that this engine does not have.
+typedef const sm_env_table* (*sm_env_table_function)(const sm_engine_functions*);
 
 }  // extern "C"

@@ -2,21 +2,20 @@
 //
 // `Rng(seed)` equals `np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))`. The generator and the
 // seeding are short and on the hot path, so they are written here; distributions other than the uniform one are numpy's
-// own code, from the static library in the numpy wheel.
+// own code: in the engine from the static library in the numpy wheel, in a library of an author's own through the engine
+// (`core/env/own_library.h`).
 #pragma once
 
-#include <array>
 #include <cstdint>
-
-#include <numpy/random/bitgen.h>
 
 #include "core/env/env_table.h"
 
-// Declared by hand: numpy/random/distributions.h pulls in Python.h, and the core knows no Python.
+// Declared by hand: numpy/random/distributions.h pulls in Python.h, and the core knows no Python. `sm_bit_source` has the
+// layout of numpy's `bitgen_t`, which a test compares.
 extern "C" {
-uint64_t random_bounded_uint64(bitgen_t*, uint64_t offset, uint64_t range, uint64_t mask,
+uint64_t random_bounded_uint64(sm_bit_source*, uint64_t offset, uint64_t range, uint64_t mask,
                                bool use_masked);
-double random_standard_normal(bitgen_t*);
+double random_standard_normal(sm_bit_source*);
 }
 
 namespace stepmill {
@@ -35,15 +34,18 @@ class SeedSequence {
         if (source != target) pool_[target] = mix(pool_[target], hash(pool_[source], constant));
   }
 
-  std::array<std::uint64_t, 4> generate_state() const {
-    std::array<std::uint64_t, 4> state{};
+  struct State {
+    std::uint64_t words[4];
+  };
+  State generate_state() const {
+    State state{};
     std::uint32_t constant = kInitB;
     for (int i = 0; i < 8; ++i) {
       std::uint32_t word = pool_[i % kPool] ^ constant;
       constant *= kMultB;
       word *= constant;
       word ^= word >> 16;
-      state[i / 2] |= static_cast<std::uint64_t>(word) << (32 * (i % 2));
+      state.words[i / 2] |= static_cast<std::uint64_t>(word) << (32 * (i % 2));
     }
     return state;
   }
@@ -74,7 +76,7 @@ class Rng {
   explicit Rng(std::uint64_t seed) { reseed(seed); }
 
   void reseed(std::uint64_t seed) {
-    const auto words = SeedSequence(seed).generate_state();
+    const auto [words] = SeedSequence(seed).generate_state();
     const Word start = join(words[0], words[1]);
     increment_ = join(words[2], words[3]) << 1 | 1;
     state_ = 0;
@@ -127,7 +129,7 @@ class Rng {
 
   // Generator.integers(low, high)
   std::int64_t integers(std::int64_t low, std::int64_t high) {
-    bitgen_t source = bits();
+    sm_bit_source source = bits();
     // Unsigned, because the width of the widest range does not fit in an int64.
     const auto offset = static_cast<std::uint64_t>(low);
     const std::uint64_t range = static_cast<std::uint64_t>(high) - offset - 1;
@@ -136,7 +138,7 @@ class Rng {
 
   // Generator.standard_normal()
   double normal() {
-    bitgen_t source = bits();
+    sm_bit_source source = bits();
     return random_standard_normal(&source);
   }
 
@@ -150,7 +152,7 @@ class Rng {
     state_ = state_ * (Word{high} << 64 | low) + increment_;
   }
 
-  bitgen_t bits() {
+  sm_bit_source bits() {
     return {this,
             [](void* self) { return static_cast<Rng*>(self)->next_uint64(); },
             [](void* self) { return static_cast<Rng*>(self)->next_uint32(); },

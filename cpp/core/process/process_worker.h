@@ -17,7 +17,7 @@
 #include "core/process/outbox.h"
 #include "core/process/process_layout.h"
 #include "core/process/slot_ring.h"
-#include "core/table_of.h"
+#include "core/env_set.h"
 #include "core/memory/wait.h"
 
 namespace stepmill {

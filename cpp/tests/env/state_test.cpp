@@ -1,5 +1,6 @@
 #include "core/env/state.h"
 
+#include "core/env_set.h"
 #include "core/table_of.h"
 #include "envs/toy/frozen_lake.h"
 #include "tests/check.h"

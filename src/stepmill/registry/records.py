@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ class EnvRecord:
 
     id: str
     native: str | None = None
+    file: str | None = None  # of an env of one file, which is compiled when it is asked for
     simulator: str | None = None  # the Python half of a native family, "module:class", see sources/simulator.py
     factory: Callable[..., Any] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -73,7 +75,7 @@ _drawers: dict[str, str] = {}  # by native class
 
 def register(
     id: str,
-    factory: Callable[..., Any] | None = None,
+    factory: Callable[..., Any] | str | os.PathLike[str] | None = None,
     *,
     native: str | None = None,
     config: Mapping[str, Any] | None = None,
@@ -84,7 +86,8 @@ def register(
 
     Args:
         id: The name, such as ``"MyEnv-v0"``.
-        factory: A class or function that returns a ``gymnasium.Env``.
+        factory: A class or function that returns a ``gymnasium.Env``, or the path of an env of one file, such as
+            ``"coin.h"``, which is compiled when the id is made.
         native: Instead of a factory, the name of an env class that is compiled into this build.
         config: Default arguments of the factory or the native class.
         max_episode_steps: The time limit; ``None`` for none.
@@ -94,14 +97,18 @@ def register(
         raise ConfigError(f"register: expected a name as the id, such as 'MyEnv-v0', got {id!r}")
     if (factory is None) == (native is None):
         raise ConfigError(f"register({id!r}): expected either a factory or native=..., got both or neither")
+    file = None
+    if isinstance(factory, str | os.PathLike):
+        file, factory = os.path.abspath(factory), None  # wherever the program is when it makes it
     if factory is not None and not callable(factory):
-        raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
+        raise ConfigError(f"register({id!r}): expected a callable factory or the path of a file, got {factory!r}")
     if max_episode_steps is not None:
         max_episode_steps = whole_number(f"register({id!r}): max_episode_steps", max_episode_steps, 1)
     add(
         EnvRecord(
             id,
             native=native,
+            file=file,
             factory=factory,
             config=dict(config or {}),
             max_episode_steps=max_episode_steps,

@@ -11,13 +11,17 @@ from typing import Any
 from stepmill import _native
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
 from stepmill.registry.factories import EnvFactory, accepted_keys, check_keys
-from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find, python_twin
+from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find, python_twin, registered
 from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_options_of_ray, refuse_processes
 from stepmill.sources.configurations import configs_of, distinct, for_each, interned, once, split_python
+from stepmill.sources.files import env_library
+from stepmill.sources.files.env_library import EnvLibrary
+from stepmill.sources.files.task_file import is_file_task
 from stepmill.sources.islands import IslandTask
+from stepmill.sources.jit.jit_class import JitClass
 from stepmill.sources.models.env_model import MODEL_KEYS, ModelConfig, is_argument_of
 from stepmill.sources.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
-from stepmill.sources.source import EnvBlueprint, IslandFacts, NativeSource, PythonSource
+from stepmill.sources.source import EnvBlueprint, IslandFacts, Library, NativeSource, PythonSource
 from stepmill.system.optional import imported
 from stepmill.system.warn_once import warn_once
 from stepmill.values.spaces import info_space_of, native_tree, space_of
@@ -47,10 +51,10 @@ def find_source(
         if max_num_players not in (None, 1):
             raise UnsupportedError("max_num_players is for native envs of many players; islands run Python envs")
         return _island_source(tasks, configs, max_episode_steps, pythons)
-    if isinstance(tasks[0], str) and all(task == tasks[0] for task in once(tasks)):
-        record = _find(tasks[0])
+    if isinstance(tasks[0], str | EnvLibrary | JitClass) and all(task == tasks[0] for task in once(tasks)):
+        record, library = _find_native(tasks[0], configs)
         if record.native is not None:
-            source = _native_source(record, configs, backend, max_episode_steps, max_num_players)
+            source = _native_source(record, library, configs, backend, max_episode_steps, max_num_players)
             if source is not None:
                 return source
     if backend == "thread":
@@ -79,8 +83,39 @@ def _check_keys(name: str, config: Mapping[str, Any], given: Mapping[str, Any], 
     check_keys(name, given, known, ARGUMENTS)
 
 
+def _find_native(task: str | EnvLibrary | JitClass, configs: list[dict[str, Any]]) -> tuple[EnvRecord, Library | None]:
+    """The record of a task, and the library that has its class, if that is not compiled into the engine."""
+    library: Library
+    if isinstance(task, EnvLibrary):
+        record, library = EnvRecord(task.task), task
+    else:
+        record = EnvRecord(task.__name__, factory=task) if isinstance(task, JitClass) else _find(task)
+        if record.file is not None:
+            library = env_library.compile(record.file)
+        elif isinstance(record.factory, JitClass) and _is_compiled(record, configs):
+            library = record.factory.library()
+        else:
+            return record, None
+    return replace(record, native=library.env_class), library
+
+
+def _is_compiled(record: EnvRecord, configs: list[dict[str, Any]]) -> bool:
+    """Whether the envs of a ``stepmill.jit`` class run natively: unless ``jit=False``."""
+    wanted = [{**record.config, **one}.get("jit", True) for one in once(configs)]
+    for one in wanted:
+        if not isinstance(one, bool):
+            raise ConfigError(f"jit: expected True or False, got {one!r:.200}")
+        if one != wanted[0]:
+            raise ConfigError(
+                "env_config: the envs of one pool are compiled or in Python, but got jit=True and jit=False"
+            )
+    return bool(wanted[0])
+
+
 def _find(task: str) -> EnvRecord:
     """The record of an id, or one for what ``"module:name"`` names."""
+    if is_file_task(task) and registered(task) is None:
+        return EnvRecord(task, file=task)
     try:
         return find(task)
     except UnknownEnvError:
@@ -100,6 +135,7 @@ def _name(task: Any) -> str:
 
 def _native_source(
     record: EnvRecord,
+    library: Library | None,
     configs: list[dict[str, Any]],
     backend: str,
     max_episode_steps: int | None,
@@ -139,12 +175,14 @@ def _native_source(
             simulators.check_model(env_id)
     observation_tree = native_tree(spec["observation_tree"], spec["observation"])
     action_tree = native_tree(spec["action_tree"], spec["action"])
+    declared = record.factory if isinstance(record.factory, JitClass) else None
     return NativeSource(
         id=record.id,
         env_class=env_class,
+        library=library,
         configs=native,
-        observation_space=space_of(observation_tree, spec["observation"]),
-        action_space=space_of(action_tree, spec["action"]),
+        observation_space=declared.observation.space if declared else space_of(observation_tree, spec["observation"]),
+        action_space=declared.action.space if declared else space_of(action_tree, spec["action"]),
         info_space=info_space_of(spec["info"]),
         observation_tree=observation_tree,
         action_tree=action_tree,
@@ -177,6 +215,8 @@ def _native_config(
     record: EnvRecord, config: dict[str, Any], known: Mapping[str, Any], max_num_players: int | None
 ) -> dict[str, Any]:
     given = {**record.config, **config}
+    if isinstance(record.factory, JitClass):
+        given.pop("jit", None)
     given.pop("render_mode", None)  # not the env's own business: what is drawn, and when, is decided outside
     if "max_num_players" in known:
         if max_num_players is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 from gymnasium import spaces
@@ -27,12 +27,24 @@ from stepmill.sources.simulator import SimulatorSource
 from stepmill.values.trees import Tree
 
 
+class Library(Protocol):
+    """An env class that is not compiled into the engine. Its pickle makes the class known where that is read."""
+
+    @property
+    def env_class(self) -> str:
+        """The name under which the engine knows it."""
+
+
 @dataclass(frozen=True)
 class NativeSource:
-    """Envs compiled into the engine, with one configuration per env; equal ones given by the user share one dict."""
+    """Native envs: of a class compiled into the engine, or loaded into it (``library``).
+
+    There is one configuration per env; equal ones given by the user share one dict.
+    """
 
     id: str
     env_class: str
+    library: Library | None
     configs: list[dict[str, Any]]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]

@@ -47,6 +47,9 @@ RAY = Package("ray", "ray", "ray")
 TORCH = Package("torch", "torch", "torch")
 JAX = Package("jax", "jax", "jax")
 
+# What compiles envs in Python, see sources/jit.
+NUMBA = Package("numba", "numba", "numba")
+
 # What to know before an extra is installed on a machine that is not x86-64.
 _ELSEWHERE = {
     "box2d": "Box2D has no wheel for {machine}: pip builds it from source, with a C++ compiler and the system's swig "

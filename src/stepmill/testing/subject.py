@@ -21,7 +21,9 @@ from stepmill.envs.base_env import seed_env
 from stepmill.envs.configs import copy_cfg
 from stepmill.errors import ConfigError, UnsupportedError, summary
 from stepmill.make import make
+from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.find import find_source
+from stepmill.sources.jit.jit_class import JitClass
 from stepmill.sources.source import NativeSource
 
 # What counts as a failure of the env, as in pools: sys.exit() in a step does not end the check.
@@ -65,7 +67,7 @@ class CheckedEnvs:
     """
 
     def __init__(self, env: Any, cfg: Any = None) -> None:
-        if isinstance(env, str):
+        if isinstance(env, str | EnvLibrary | JitClass):
             env = EnvOfId(env)
         self.makes_many = inspect.isclass(env) or (callable(env) and not hasattr(env, "step"))
         self.is_adapted = False
@@ -187,24 +189,25 @@ def _last_line(error: BaseException) -> str:
 class EnvOfId:
     """A function that makes envs: Python envs as they are, native ones in a pool of one."""
 
-    def __init__(self, id: str) -> None:
-        self.__name__ = id
-        source = find_source(id, 1, {}, None, "auto", None, None)  # raises if there is no such id
+    def __init__(self, task: str | EnvLibrary | JitClass) -> None:
+        self._task = task
+        source = find_source(task, 1, {}, None, "auto", None, None)  # raises if there is no such id
+        self.__name__ = source.id
         if isinstance(source, NativeSource) and source.max_num_players > 1:
-            raise UnsupportedError(f"check_env: {id} is native and has several players, expected an env of one")
+            raise UnsupportedError(f"check_env: {source.id} is native and has several players, expected an env of one")
 
     def __call__(self, **config: Any) -> Any:
-        source = find_source(self.__name__, 1, config, None, "auto", None, None)
+        source = find_source(self._task, 1, config, None, "auto", None, None)
         if isinstance(source, NativeSource):
-            return _NativeEnv(self.__name__, config)
+            return _NativeEnv(self._task, config)
         return source.call_factory(0)
 
 
 class _NativeEnv(gymnasium.Env[Any, Any]):
     """A native env as one of Gymnasium's: a pool of one, and the only row of its results."""
 
-    def __init__(self, id: str, config: Mapping[str, Any]) -> None:
-        self._pool = make(id, autoreset="disabled", backend="inline", **config)
+    def __init__(self, task: str | EnvLibrary | JitClass, config: Mapping[str, Any]) -> None:
+        self._pool = make(task, autoreset="disabled", backend="inline", **config)
         self.observation_space = self._pool.single_observation_space
         self.action_space = self._pool.single_action_space
 

@@ -24,6 +24,8 @@ from stepmill.make import make
 from stepmill.registry.factories import close_quietly
 from stepmill.registry.records import GymnasiumFactory, find, own_ids
 from stepmill.settings import SETTINGS, AutoresetWord, Backend, Ray, check_settings
+from stepmill.sources.files.env_library import EnvLibrary
+from stepmill.sources.jit.jit_class import JitClass
 from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.python_env import PythonModel
 from stepmill.system.optional import MUJOCO
@@ -35,12 +37,13 @@ Progress = Callable[[int], None]
 
 
 @overload
-def verify(task_id: str, **arguments: Any) -> Verification: ...
+def verify(task_id: str | EnvLibrary | JitClass, **arguments: Any) -> Verification: ...
 @overload
 def verify(task_id: None = None, **arguments: Any) -> Verifications: ...
 def verify(
-    task_id: str | None = None,
+    task_id: str | EnvLibrary | JitClass | None = None,
     *,
+    reference: Callable[..., Any] | str | None = None,
     steps: int = 10_000,
     num_envs: int = 8,
     batch_size: int | None = None,
@@ -61,7 +64,10 @@ def verify(
 
     Args:
         task_id: A native id that Gymnasium has too, or that stepmill has in Python too (``Moving-v0``, ``Sliding-v0``);
-            without one, all of these.
+            without one, all of these. With a ``reference``, any native env: an id, a file or what ``stepmill.compile``
+            or ``stepmill.jit`` returned. Without a ``reference``, a ``stepmill.jit`` class is compared with itself in
+            Python.
+        reference: What to compare it with: an env class, a function that makes an env, or an id of Gymnasium.
         steps: How many steps to compare at least, of all envs together.
         num_envs: How many envs to play.
         batch_size: As for ``make``: fewer than ``num_envs`` is async mode.
@@ -85,23 +91,28 @@ def verify(
         "autoreset": autoreset,
         "max_episode_steps": max_episode_steps,
     }
-    comparison = Comparison(steps, arguments, config)
+    comparison = Comparison(steps, arguments, config, reference=reference)
     if task_id is None:
+        if reference is not None:
+            raise ConfigError("verify: expected an env to compare with the reference, got only the reference")
         if config:
             raise ConfigError(f"verify: expected an id with the configuration of an env, got only {config}")
         return comparison.of_all()
-    if not isinstance(task_id, str):
+    if not isinstance(task_id, str | EnvLibrary | JitClass):
         raise ConfigError(f"verify: expected an id such as 'CartPole-v1', or None for all, got {task_id!r}")
-    why = why_incomparable(task_id)
-    if why is not None:
-        raise UnsupportedError(f"verify({task_id!r}): {task_id} {why}")
+    if reference is None and isinstance(task_id, EnvLibrary):
+        raise ConfigError(f"verify({task_id.task!r}): expected reference=..., the env to compare it with")
+    if reference is None and isinstance(task_id, str):
+        why = why_incomparable(task_id)
+        if why is not None:
+            raise UnsupportedError(f"verify({task_id!r}): {task_id} {why}")
     return comparison.of(task_id)
 
 
 def why_incomparable(id: str) -> str | None:
     """What an id lacks to be compared; None if it can be. Raises if it is unknown, or if its package is missing."""
     record = find(id)
-    if record.native is None:
+    if record.native is None and not isinstance(record.factory, JitClass):
         return "has no native version to compare with Gymnasium's"
     if record.factory is None and id not in gymnasium.registry:
         return f"is not in Gymnasium {gymnasium.__version__}, so there is nothing to compare with"
@@ -116,6 +127,7 @@ class Comparison:
         arguments: Of ``make``.
         config: The env's own configuration.
         progress: Called with the number of steps that were compared since the last call.
+        reference: As ``verify`` has it.
     """
 
     def __init__(
@@ -124,12 +136,14 @@ class Comparison:
         arguments: Mapping[str, Any],
         config: Mapping[str, Any],
         progress: Progress = lambda steps: None,
+        reference: Callable[..., Any] | str | None = None,
     ) -> None:
         self._steps = whole_number("steps", steps, 1)
         self._settings = check_settings(**arguments, reward_dtype="float64")
         self._arguments = arguments
         self._config = config
         self._progress = progress
+        self._reference = reference
         for name in config:
             if name in SETTINGS or name in ("env_type", "env_config"):
                 raise ConfigError(f"verify: {name!r} is an argument of make that verify does not take")
@@ -153,11 +167,13 @@ class Comparison:
             difference = _before_reset("exception", summary(error), NOTHING)
             return Verification(id, self._settings.num_envs, 0, 0, self._settings.backend, {}, difference)
 
-    def of(self, id: str) -> Verification:
-        """The result for one id."""
+    def of(self, task: str | EnvLibrary | JitClass) -> Verification:
+        """The result for one id, or for an env of one's own."""
         settings = self._settings
+        reference = task if self._reference is None else self._reference
         with contextlib.ExitStack() as opened:
-            pool: Any = opened.enter_context(make(id, **self._arguments, **self._config))
+            pool: Any = opened.enter_context(make(task, **self._arguments, **self._config))
+            id = pool.spec.id
             if not pool.is_native:
                 raise UnsupportedError(f"verify({id!r}): no native env ran, but Gymnasium's own on {pool.backend!r}")
             limit = {} if settings.max_episode_steps is None else {"max_episode_steps": settings.max_episode_steps}
@@ -165,7 +181,7 @@ class Comparison:
             difference = None
             try:
                 for env_id in range(settings.num_envs):
-                    env = _make_official(id, {**limit, **self._config})
+                    env = _make_official(reference, {**limit, **self._config})
                     opened.callback(close_quietly, env)
                     twins.append(Twin(env, env_id, settings))
             except gymnasium.error.DependencyNotInstalled as error:
@@ -190,11 +206,12 @@ class Comparison:
 # ---- Gymnasium's envs ----------------------------------------------------------------------------
 
 
-def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+def _make_official(reference: Any, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """An env of Gymnasium, or of what a user compares with: an id, a class or a function."""
     with warnings.catch_warnings(), _quiet_simulator():
         warnings.simplefilter("ignore", DeprecationWarning)  # an older version of an env is still that env
         rest, model = ModelConfig.take(dict(config))
-        env: gymnasium.Env[Any, Any] = _own_twin(id, rest) or GymnasiumFactory(id)(**rest)
+        env: gymnasium.Env[Any, Any] = _own_twin(reference, rest) or GymnasiumFactory(reference)(**rest)
     if model is not None:
         changed = PythonModel(env)
         model.put_into(changed, 0)
@@ -202,9 +219,9 @@ def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any
     return env
 
 
-def _own_twin(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | None:
-    """Our own Python env of a native id, if it has one."""
-    factory = find(id).factory
+def _own_twin(reference: Any, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | None:
+    """The env that a class or function makes, or our own Python env of a native id, if it has one."""
+    factory = find(reference).factory if isinstance(reference, str) else reference
     if factory is None:
         return None
     limit = config.get("max_episode_steps")

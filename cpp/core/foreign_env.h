@@ -1,0 +1,13 @@
+// Envs that were written in another language, behind C functions (`stepmill/c_env.h`): one more env class.
+#pragma once
+
+#include "core/env/env_table.h"
+#include "stepmill/c_env.h"
+
+namespace stepmill {
+
+// The table of such envs. Both are kept for good. Throws std::runtime_error if the functions are of another version, or
+// if one that must be there is missing.
+const sm_env_table* foreign_table(const stepmill_env& functions);
+
+}  // namespace stepmill

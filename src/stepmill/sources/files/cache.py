@@ -1,0 +1,155 @@
+"""Keeps compiled libraries from one program to the next.
+
+An entry is one file: a line of JSON that says what it was made of, then the library. Its name is a digest of all that
+is known before compiling; the files that the author's includes are known only afterwards, so the entry lists them with
+their digests, and counts only while they are the same. Everything else follows from that:
+
+- A writer renames a complete file into place, so a reader sees one entry or another, never a mixture; and the line has
+  a digest of the library, in case the file system keeps no such promise.
+- Who compiles holds a lock, so that others wait for the result instead of compiling the same. It is a ``flock``, which
+  ends with the process that holds it, however that ends.
+- Whatever goes wrong here (no home, a full disk, a folder that others may write to) is no error: the library is
+  compiled, used, and not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 256 << 20
+_FORMAT = 1
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+_digests: dict[str, tuple[tuple[int, ...], str]] = {}
+
+
+def file_digest(path: str) -> str:
+    """The digest of a file, read once as long as it looks the same: an env includes 200 of them."""
+    found = os.stat(path)
+    look = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    known = _digests.get(path)
+    if known is None or known[0] != look:
+        known = _digests[path] = look, digest(Path(path).read_bytes())
+    return known[1]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A library, and what it was made of."""
+
+    library: bytes
+    files: dict[str, str]  # the digest of every file, by its path
+    command: list[str]  # that was run
+    seconds: float  # of processor time, which that took
+    warnings: str  # what the compiler said
+
+
+class Cache:
+    """A folder of entries, or none if there is no folder that can be trusted."""
+
+    def __init__(self) -> None:
+        self.folder = _trusted_folder()
+
+    def find(self, key: str) -> Entry | None:
+        """The entry of a key, if it is whole and its files are as they were."""
+        if self.folder is None:
+            return None
+        try:
+            path = self.folder / key
+            head, _, library = path.read_bytes().partition(b"\n")
+            said = json.loads(head)
+            if said["format"] != _FORMAT or said["library"] != digest(library):
+                return None
+            if any(file_digest(file) != wanted for file, wanted in said["made"]["files"].items()):
+                return None
+            os.utime(path)  # the least recently used ones go first
+            return Entry(library, **said["made"])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+
+    def keep(self, key: str, entry: Entry) -> None:
+        """Writes an entry, if that is possible, and removes old ones if there are too many."""
+        if self.folder is None:
+            return
+        made = {name: value for name, value in vars(entry).items() if name != "library"}
+        said = {"format": _FORMAT, "library": digest(entry.library), "made": made}
+        name = None
+        try:
+            descriptor, name = tempfile.mkstemp(prefix="new-", dir=self.folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(json.dumps(said).encode() + b"\n" + entry.library)
+            os.replace(name, self.folder / key)
+            name = None
+            self._remove_old()
+        except OSError:
+            pass
+        finally:
+            if name is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+
+    @contextlib.contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Held while one process compiles what others may want too; where nothing can be locked, by nobody."""
+        descriptor = None
+        try:
+            if self.folder is not None:
+                with contextlib.suppress(OSError):
+                    # Few, and never removed: one that is removed may still be waited for.
+                    descriptor = os.open(self.folder / f"lock-{key[:2]}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _remove_old(self) -> None:
+        assert self.folder is not None
+        entries = []
+        for path in self.folder.iterdir():
+            with contextlib.suppress(OSError):  # removed by another process meanwhile
+                found = path.stat()
+                if not path.name.startswith("lock-"):
+                    entries.append((found.st_mtime, found.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
+            if total <= MOST_BYTES:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= size
+
+
+def key_of(facts: Mapping[str, Any]) -> str:
+    """The name of an entry, from all that is known before compiling."""
+    return digest(json.dumps(facts, sort_keys=True).encode())
+
+
+def _trusted_folder() -> Path | None:
+    """A folder that only this user can write to. What it holds is code that will run."""
+    home = os.path.expanduser("~")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    if not os.path.isabs(base) or (home == "/" and base == "/.cache"):  # there is no home
+        return None
+    folder = Path(base) / "stepmill" / "compiled"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError:
+        return None
+    is_ours = found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return folder if is_ours else None

@@ -1,0 +1,153 @@
+"""Finds a C++ compiler, and makes a library of an author's class."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import stepmill
+from stepmill.errors import CompileError, MissingPackageError
+from stepmill.sources.files.task_file import env_classes
+
+INCLUDES = Path(stepmill.__file__).parent / "include"
+_LEAST = {"g++": 11, "clang++": 14}  # the first with all of C++20 that an env needs
+_INSTALL = "apt install g++, dnf install gcc-c++, or pip install 'stepmill[compile]', which brings one"
+_MOST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler that this machine has."""
+
+    command: tuple[str, ...]
+    version: str  # what it prints
+
+    @property
+    def name(self) -> str:
+        return "clang++" if "clang" in self.version else "g++"
+
+
+def find_compiler() -> Compiler:
+    """``$CXX``, else g++, clang++, or that of the ziglang package."""
+    wanted = os.environ.get("CXX", "")
+    if wanted.strip():
+        command = shlex.split(wanted)
+        place = shutil.which(command[0])
+        if place is None:
+            raise CompileError(f"CXX={wanted}: there is no program {command[0]!r}")
+        return _checked((place, *command[1:]))
+    for name in ("g++", "clang++"):
+        place = shutil.which(name)
+        if place is not None:
+            return _checked((place,))
+    if importlib.util.find_spec("ziglang") is not None:
+        return _checked((sys.executable, "-m", "ziglang", "c++"))
+    raise MissingPackageError(
+        "an env of one file needs a C++ compiler, and there is none: looked for $CXX, g++, clang++ and the package "
+        f"ziglang. {_INSTALL}"
+    )
+
+
+@functools.cache
+def _checked(command: tuple[str, ...]) -> Compiler:
+    try:
+        shown = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{shlex.join(command)} --version failed: {error}") from error
+    compiler = Compiler(command, shown.stdout.strip())
+    number = re.search(r"\b(\d+)\.\d+(?:\.\d+)?\b", compiler.version)
+    if shown.returncode != 0 or number is None:
+        raise CompileError(f"{shlex.join(command)} --version did not say a version: {shown.stdout or shown.stderr!r}")
+    if int(number[1]) < _LEAST[compiler.name]:
+        raise CompileError(
+            f"an env of one file needs C++20, from {' or '.join(f'{n} {v}' for n, v in _LEAST.items())} on, got "
+            f"{compiler.version.splitlines()[0]!r}. CXX names another one"
+        )
+    return compiler
+
+
+def own_flags() -> list[str]:
+    """The flags that the engine itself is compiled with, and those of a library for this machine alone."""
+    shared = (INCLUDES / "flags.txt").read_text().split()
+    return [*shared, "-march=native", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+
+
+_LINKING = [
+    "-shared",
+    "-static-libstdc++",
+    "-static-libgcc",
+    "-Wl,--no-undefined",
+    f"-Wl,--version-script={INCLUDES / 'own_library.map'}",
+]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A library, and the files that it was made of."""
+
+    library: bytes
+    files: list[str]  # the author's and all that it includes, absolute
+    command: list[str]
+    seconds: float  # of processor time
+    warnings: str
+
+
+def compile_class(compiler: Compiler, path: Path, name: str, flags: Sequence[str]) -> Compiled:
+    """Compiles one class of a file, or raises what the compiler said about it."""
+    with tempfile.TemporaryDirectory(prefix="stepmill-") as folder:
+        lines, library, made_of = (Path(folder) / one for one in ("own.cpp", "own.so", "own.d"))
+        lines.write_text(f'#include <core/env/own_library.h>\nSTEPMILL_LIBRARY(::{name}, "{name}")\n')
+        command = [*compiler.command, *own_flags(), *flags, f"-I{INCLUDES}", f"-I{path.parent}"]
+        command += ["-include", str(path), "-MD", "-MF", str(made_of), str(lines), "-o", str(library), *_LINKING]
+        before = _cpu_of_children()
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=folder, check=False)
+        except OSError as error:
+            raise CompileError(f"{path}: {compiler.command[0]} cannot be started: {error}") from error
+        if run.returncode != 0:
+            raise CompileError(explain(run.stderr, path, name, run.returncode), output=run.stderr)
+        files = [one for one in _dependencies(made_of.read_text()) if one != str(lines)]
+        return Compiled(library.read_bytes(), files, command, _cpu_of_children() - before, run.stderr)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _dependencies(text: str) -> list[str]:
+    """The files in what ``-MD`` writes: a rule of make."""
+    words = re.findall(r"(?:\\[\s#]|\$\$|[^\s\\]|\\)+", text.replace("\\\n", " ").partition(":")[2])
+    return [re.sub(r"\\([\s#])", r"\1", one).replace("$$", "$") for one in words]
+
+
+def explain(output: str, path: Path, name: str, code: int) -> str:
+    """What a compiler said, as far as the author's file is concerned."""
+    text = re.sub(r"\x1b\[[\d;]*[mK]", "", output)
+    unknown = r"^\S*own\.cpp:2:\d+: error: .*(not been declared|no type named|no member named|undeclared)"
+    if re.search(unknown, text, re.MULTILINE):
+        return f"{path} has no class {name}: the file has {', '.join(env_classes(path.read_text())) or 'none'}"
+    failed = r"error: (?:static assertion failed|static_assert failed)(?: due to requirement '.*')?:? \"?([^\"\n]+)"
+    sentences = re.findall(failed, text)
+    in_file = re.escape(str(path))
+    places = re.findall(rf"^{in_file}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", text, re.MULTILINE)
+    lines = [*dict.fromkeys(sentences), *dict.fromkeys(f"line {line}: {what}" for line, what in places)]
+    if not lines:
+        lines = re.findall(r"^.*(?:error|undefined reference|killed|Killed).*$", text, re.MULTILINE)
+    if not lines:
+        lines = text.strip().splitlines() or [f"the compiler ended with {code}, and said nothing"]
+    shown = lines[:_MOST_LINES]
+    more = f"\n  and {len(lines) - len(shown)} more" if len(lines) > len(shown) else ""
+    listed = "".join(f"\n  {one}" for one in shown)
+    return f"{path} does not compile:{listed}{more}"

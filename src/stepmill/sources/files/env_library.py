@@ -1,0 +1,180 @@
+"""A compiled env class, which a pool, its workers and other machines load."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from stepmill import _native
+from stepmill._version import __version__
+from stepmill.errors import CompileError, ConfigError
+from stepmill.sources.files.cache import Cache, Entry, digest, file_digest, key_of
+from stepmill.sources.files.compiler import INCLUDES, Compiled, compile_class, find_compiler, own_flags
+from stepmill.sources.files.task_file import TaskFile
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a compiled library needs of the machine that runs it."""
+
+    architecture: str
+    features: frozenset[str]  # of the processor
+    glibc: tuple[int, ...]
+
+    @classmethod
+    @functools.cache
+    def here(cls) -> Machine:
+        """The machine that runs this program."""
+        named = re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2]
+        return cls(
+            platform.machine(),
+            frozenset(named[1].split()) if named else frozenset(),
+            tuple(map(int, re.findall(r"\d+", glibc))),
+        )
+
+    def lacking(self, here: Machine) -> str | None:
+        """Why what was compiled on this machine cannot run ``here``; None if it can."""
+        if here.architecture != self.architecture:
+            return f"it is for {self.architecture}, and this machine is {here.architecture}"
+        if missing := self.features - here.features:
+            return f"this processor lacks {', '.join(sorted(missing)[:5])}"
+        if here.glibc < self.glibc:
+            return f"it needs glibc {'.'.join(map(str, self.glibc))} or later"
+        return None
+
+
+@dataclass(frozen=True)
+class EnvLibrary:
+    """An env class of a file, compiled: what ``stepmill.compile`` returns.
+
+    ``make`` takes it in place of an id. It can be pickled, and is loaded where that is read.
+
+    Attributes:
+        task: The file, as you named it.
+        name: The class, with its namespaces.
+        flags: Flags of yours.
+        command: What was run to compile it; empty for a library that exists.
+        seconds: The processor time that this took, perhaps in an earlier program.
+        warnings: What the compiler said about it.
+    """
+
+    task: str  # as the user named it
+    name: str  # the class, with its namespaces
+    key: str  # what it was made of: two libraries with one key are the same
+    library: bytes = field(repr=False)
+    machine: Machine = field(repr=False)
+    sources: dict[str, bytes] = field(repr=False)  # the author's files by path, the first one first
+    flags: tuple[str, ...] = ()
+    command: tuple[str, ...] = field(default=(), repr=False)
+    seconds: float = 0.0
+    warnings: str = field(default="", repr=False)
+
+    @property
+    def env_class(self) -> str:
+        """The name under which the engine knows it."""
+        return f"{self.name}@{self.key}"
+
+    def load(self) -> EnvLibrary:
+        """Makes the class known to the engine of this process."""
+        descriptor = os.memfd_create(f"stepmill {self.name}", os.MFD_CLOEXEC)
+        try:
+            with os.fdopen(os.dup(descriptor), "wb") as file:
+                file.write(self.library)
+            _native.load_env_library(self.env_class, descriptor)
+        except RuntimeError as error:
+            raise CompileError(f"{self.task}: the library cannot be loaded: {error}") from error
+        finally:
+            os.close(descriptor)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, tuple(getattr(self, one.name) for one in fields(self))
+
+
+def _received(*given: Any) -> EnvLibrary:
+    """A library that came from another process or machine, loaded; compiled again if that machine is another kind."""
+    library = EnvLibrary(*given)
+    lacking = library.machine.lacking(Machine.here())
+    if lacking is None:
+        return library.load()
+    if not library.sources:
+        raise CompileError(f"{library.task}: the library cannot run on this machine: {lacking}")
+    with tempfile.TemporaryDirectory(prefix="stepmill-") as folder:
+        common = os.path.commonpath([os.path.dirname(one) for one in library.sources])
+        for path, text in library.sources.items():
+            copy = Path(folder) / os.path.relpath(path, common)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(text)
+        first = Path(folder) / os.path.relpath(next(iter(library.sources)), common)
+        here = _compiled(library.task, first, library.name, library.flags)
+    return replace(here, key=library.key).load()  # under the name that the envs of this pool have
+
+
+def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = ()) -> EnvLibrary:
+    """Compiles the env of a file, unless that was done before, and returns what ``make`` takes in its place.
+
+    ``make("coin.h")`` does the same. This one shows what it did, and takes flags.
+
+    Args:
+        task: The file, then optionally ``:Class``: ``"coin.h"``, ``"games/coin.h:Coin"``. A library (``.so``) is loaded
+            as it is.
+        flags: More flags for the compiler, such as ``["-Ivendor", "-O3"]``. Those that change how numbers are computed
+            change episodes.
+
+    Example:
+        >>> import stepmill
+        >>> library = stepmill.compile("coin.h", flags=["-O3"])  # doctest: +SKIP
+        >>> pool = stepmill.make(library, num_envs=4)  # doctest: +SKIP
+    """
+    if isinstance(flags, str) or not all(isinstance(one, str) for one in flags):
+        raise ConfigError(f"flags: expected a list of str, such as ['-O3'], got {flags!r}")
+    file = TaskFile.of(task)
+    if file.is_library:
+        if flags:
+            raise ConfigError(f"{task}: flags are for files to compile, and this is a library")
+        data = file.path.read_bytes()
+        name = file.name or file.path.stem
+        library = EnvLibrary(os.fspath(task), name, digest(data), data, Machine.here(), {})
+        return library.load()
+    name = file.class_of(file.path.read_text(errors="replace"))
+    return _compiled(os.fspath(task), file.path, name, tuple(flags)).load()
+
+
+def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...]) -> EnvLibrary:
+    compiler, machine = find_compiler(), Machine.here()
+    facts = {
+        "source": digest(path.read_bytes()),
+        "path": str(path),
+        "class": name,
+        "flags": [*own_flags(), *flags],
+        "compiler": [*compiler.command, compiler.version],
+        "stepmill": __version__,
+        "machine": [machine.architecture, sorted(machine.features), machine.glibc],
+    }
+    key, cache = key_of(facts), Cache()
+    entry = cache.find(key)
+    if entry is None:
+        with cache.lock(key):
+            entry = cache.find(key)  # another process may have compiled it while this one waited
+            if entry is None:
+                entry = _entry(compile_class(compiler, path, name, flags))
+                cache.keep(key, entry)
+    own = str(INCLUDES)
+    theirs = {one: Path(one).read_bytes() for one in entry.files if not one.startswith((own, "/usr/"))}
+    sources = {str(path): path.read_bytes(), **theirs}
+    whole = key_of({"key": key, "files": entry.files})
+    how = (tuple(entry.command), entry.seconds, entry.warnings)
+    return EnvLibrary(task, name, whole, entry.library, machine, sources, flags, *how)
+
+
+def _entry(compiled: Compiled) -> Entry:
+    files = {one: file_digest(one) for one in compiled.files}
+    return Entry(compiled.library, files, compiled.command, compiled.seconds, compiled.warnings)

@@ -1,0 +1,334 @@
+"""Envs of one file, compiled: in C++, and in C."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepmill
+from stepmill.errors import CompileError, ConfigError, EnvError, MissingPackageError, UnknownConfigError
+from stepmill.sources.files import compiler as compilers
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+COIN = """
+#include <stepmill/env.h>
+
+namespace games {
+using namespace stepmill;
+
+class Coin {
+ public:
+  static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
+  static std::vector<ConfigItem> configuration() { return {{"bias", 0.5}}; }
+  static EnvSpec spec(const Config& config) {
+    if (config.real("bias") > 1.0) throw std::invalid_argument("bias: expected at most 1");
+    EnvSpec spec;
+    spec.observation = {discrete(2)};
+    spec.action = {discrete(3)};
+    return spec;
+  }
+  explicit Coin(const Config& config) : bias_(config.real("bias")) {
+    if (bias_ < 0.0) throw std::runtime_error("no such coin");
+  }
+  void reset(Rng& rng, const Options&) { side_ = rng.random() < bias_; }
+  Outcome step(const ActionRow& action, Rng& rng) {
+    if (action.index() == 2) throw std::runtime_error("it fell off the table");
+    side_ = rng.integers(0, 1000) < 1000 * bias_ + rng.normal() * 0.0;
+    return {action.index() == side_ ? 1.0 : 0.0, false, false};
+  }
+  void observe(const Row& row) const { *row.observation<std::int64_t>() = side_; }
+
+ private:
+  double bias_;
+  std::int64_t side_ = 0;
+};
+}  // namespace games
+"""
+
+C_COIN = """
+#include <stepmill/c_env.h>
+#include <stdio.h>
+
+typedef struct { double bias; int64_t side; } Coin;
+static const stepmill_setting settings[] = {{"bias", STEPMILL_REAL, 0.5}};
+static const stepmill_array two = {0, STEPMILL_DISCRETE, STEPMILL_INT64, 0, 0, 0, 1};
+static const stepmill_array three = {0, STEPMILL_DISCRETE, STEPMILL_INT64, 0, 0, 0, 2};
+
+static int init(void* env, const double* settings, char* error) {
+  ((Coin*)env)->bias = settings[0];
+  if (settings[0] < 0) return snprintf(error, STEPMILL_ERROR_SIZE, "no such coin");
+  return 0;
+}
+static int reset(void* env, stepmill_random* random, const double* options, char* error) {
+  Coin* coin = env;
+  coin->side = random->uniform(random) < coin->bias;
+  return 0;
+}
+static int step(void* env, const void* const* action, stepmill_random* random, stepmill_result* result, char* error) {
+  Coin* coin = env;
+  const int64_t guess = *(const int64_t*)action[0];
+  if (guess == 2) return snprintf(error, STEPMILL_ERROR_SIZE, "it fell off the table");
+  const int64_t drawn = random->integer(random, 0, 1000);
+  coin->side = drawn < 1000 * coin->bias + random->normal(random) * 0.0;
+  result->reward = guess == coin->side;
+  return 0;
+}
+static int observe(const void* env, void* const* observation, void* const* info, char* error) {
+  *(int64_t*)observation[0] = ((const Coin*)env)->side;
+  return 0;
+}
+static void step_many(int32_t count, void* const* envs, const void* const* actions, stepmill_random* const* randoms,
+                      stepmill_result* results) {
+  char error[STEPMILL_ERROR_SIZE];
+  for (int i = 0; i < count; ++i) step(envs[i], actions + i, randoms[i], results + i, error);
+}
+static const stepmill_env coin = {
+  .version = STEPMILL_C_ENV_VERSION, .size = sizeof(stepmill_env), .name = "Coin", .env_size = sizeof(Coin),
+  .never_blocks = 1, .settings = settings, .setting_count = 1,
+  .spaces = {.observation = &two, .action = &three, .observation_count = 1, .action_count = 1},
+  .init = init, .reset = reset, .step = step, .observe = observe,
+#ifdef MANY
+  .step_many = step_many,
+#endif
+};
+const stepmill_env* stepmill_c_env(void) { return &coin; }
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For all tests here, so that each file is compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def coin(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("coin") / "coin.h"
+    path.write_text(COIN)
+    return str(path)
+
+
+@pytest.fixture(scope="module", params=["", "-DMANY"])
+def c_coin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("c")
+    (folder / "coin.c").write_text(C_COIN)
+    flags = [request.param] if request.param else []
+    include = f"-I{compilers.INCLUDES}"
+    command = ["gcc", "-O2", "-fPIC", "-shared", include, *flags, "coin.c", "-o", "libcoin.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return str(folder / "libcoin.so")
+
+
+def played(task: Any, steps: int = 60, **arguments: Any) -> list[Any]:
+    actions = np.random.default_rng(3).integers(0, 2, (steps, 5))
+    with stepmill.make(task, num_envs=5, seed=7, max_episode_steps=9, **arguments) as pool:
+        out = [pool.reset()[0]]
+        for action in actions:
+            *row, info = pool.step(action)
+            out.append([*row, info.get("episode_return")])
+    return out
+
+
+def model(bias: float, steps: int = 60) -> list[Any]:
+    """The same env in numpy: what its generators draw."""
+    rngs = [np.random.Generator(np.random.PCG64(np.random.SeedSequence(7 + i))) for i in range(5)]
+    actions = np.random.default_rng(3).integers(0, 2, (steps, 5))
+    out: list[Any] = [np.array([rng.random() < bias for rng in rngs], int)]
+    elapsed = 0
+    for action in actions:
+        if elapsed == 9:  # next_step: this action resets
+            out.append((np.array([rng.random() < bias for rng in rngs], int), np.zeros(5)))
+            elapsed = 0
+            continue
+        sides = []
+        for rng in rngs:
+            sides.append(int(rng.integers(0, 1000) < 1000 * bias))
+            rng.standard_normal()
+        out.append((np.array(sides), (action == sides).astype(float)))
+        elapsed += 1
+    return out
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_a_file_is_an_env(coin: str, backend: str) -> None:
+    found, expected = played(coin, bias=0.7, backend=backend), model(0.7)
+    np.testing.assert_array_equal(found[0], expected[0])
+    for row, (observation, reward) in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_array_equal(row[0], observation)
+        np.testing.assert_array_equal(row[1], reward)
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_c_functions_are_an_env(coin: str, c_coin: str, backend: str) -> None:
+    for mine, other in zip(played(coin, bias=0.7), played(c_coin, bias=0.7, backend=backend), strict=True):
+        for one, another in zip(mine, other, strict=True):
+            np.testing.assert_array_equal(one, another)
+
+
+def test_files_have_ids_configurations_and_lists(coin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(os.path.dirname(coin))
+    stepmill.register("OwnCoin-v0", "coin.h", max_episode_steps=9, config={"bias": 0.7})
+    monkeypatch.chdir("/")
+    for given in ("OwnCoin-v0", ["OwnCoin-v0"] * 5, stepmill.compile(coin)):
+        arguments = {"bias": 0.7} if not isinstance(given, str) else {}
+        for mine, other in zip(played(coin, bias=0.7), played(given, **arguments), strict=True):
+            np.testing.assert_array_equal(mine[0], other[0])
+    assert stepmill.make_spec("OwnCoin-v0").config["bias"] == 0.7
+    with stepmill.make(coin, env_config=[{"bias": 0.0}, {"bias": 1.0}], num_envs=2) as pool:
+        assert list(pool.reset()[0]) == [0, 1]
+
+
+def test_states_of_files_are_saved_and_restored(coin: str, c_coin: str) -> None:
+    for task in (coin, c_coin):
+        with stepmill.make(task, num_envs=3, seed=1) as pool:
+            pool.reset()
+            states = pool.save()
+            rows = [pool.step(np.ones(3, int))[:2] for _ in range(20)]
+            pool.restore(pickle.loads(pickle.dumps(states)))
+            for row in rows:
+                np.testing.assert_array_equal(pool.step(np.ones(3, int))[:2], row)
+
+
+def test_what_a_class_throws_is_an_error_of_its_row(coin: str, c_coin: str) -> None:
+    for task in (coin, c_coin):
+        with stepmill.make(task, num_envs=2, seed=1) as pool:
+            pool.reset()
+            if _has_many(task):
+                continue  # which cannot fail
+            with pytest.raises(EnvError, match="it fell off the table"):
+                pool.step(np.array([0, 2]))
+            pool.step(np.zeros(2, int))
+        with pytest.raises(EnvError, match="no such coin"):
+            stepmill.make(task, bias=-1.0)
+    with pytest.raises(ConfigError, match="bias: expected at most 1"):
+        stepmill.make(coin, bias=2.0)
+    with pytest.raises(UnknownConfigError, match="bias"):
+        stepmill.make(coin, bais=0.1)
+
+
+def _has_many(task: str) -> bool:
+    return (
+        task.endswith(".so") and " t step_many" in subprocess.run(["nm", task], capture_output=True, text=True).stdout
+    )
+
+
+def test_an_edited_file_is_new_code_and_old_pools_keep_the_old(tmp_path: Path) -> None:
+    file = tmp_path / "coin.h"
+    file.write_text(COIN)
+    old = stepmill.make(str(file), num_envs=2, seed=1)
+    old.reset()
+    file.write_text(COIN.replace("? 1.0 : 0.0", "? 5.0 : 5.0"))
+    with stepmill.make(str(file), num_envs=2, seed=1) as new, old:
+        new.reset()
+        assert list(new.step(np.zeros(2, int))[1]) == [5.0, 5.0]
+        assert max(old.step(np.zeros(2, int))[1]) <= 1.0
+
+
+def test_an_edited_include_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "prize.h").write_text("constexpr double kPrize = 2.0;")
+    file = tmp_path / "coin.h"
+    file.write_text('#include "prize.h"\n' + COIN.replace("? 1.0 : 0.0", "? kPrize : kPrize"))
+    for prize in (2.0, 3.0):
+        (tmp_path / "prize.h").write_text(f"constexpr double kPrize = {prize};")
+        with stepmill.make(str(file), num_envs=1, seed=1) as pool:
+            pool.reset()
+            assert pool.step(np.zeros(1, int))[1] == prize
+
+
+def test_a_library_for_another_machine_is_compiled_from_its_sources(coin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    library = stepmill.compile(coin)
+    foreign = replace(library, library=b"not for this machine", key="f" * 32)
+    foreign = replace(foreign, machine=replace(library.machine, architecture="vax"))
+    received = pickle.loads(pickle.dumps(foreign))
+    with stepmill.make(received, num_envs=2) as pool:
+        pool.reset()
+    without = replace(foreign, sources={}, key="e" * 32)
+    packed = pickle.dumps(without)
+    with pytest.raises(CompileError, match="it is for vax, and this machine is"):
+        pickle.loads(packed)
+
+
+WRONG = {
+    "no_class": ("int x;", "expected a class with `static EnvSpec spec"),
+    "no_observe": (COIN.replace("observe", "look"), "observe must be public and const: void observe"),
+    "no_outcome": (
+        COIN.replace("Outcome step", "double step").replace(
+            "return {action.index() == side_ ? 1.0 : 0.0, false, false}", "return 1.0"
+        ),
+        "step must be public and return Outcome",
+    ),
+    "private": (COIN.replace(" public:", " private:"), "reset must be public"),
+    "mistake": (COIN.replace("side_ = 0;", "side_ = zero;"), r"line 3\d: .*zero.* was not declared"),
+    "unlinked": (
+        COIN.replace("class Coin {", "double later();\nclass Coin {").replace("? 1.0 : 0.0", "? later() : 0.0"),
+        "later",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_with_a_file_is_said_in_its_own_terms(case: str, tmp_path: Path) -> None:
+    source, expected = WRONG[case]
+    file = tmp_path / "coin.h"
+    file.write_text(source)
+    with pytest.raises(CompileError, match=expected) as caught:
+        stepmill.make(str(file))
+    assert "own_library.h" not in str(caught.value)
+    assert pickle.loads(pickle.dumps(caught.value)).output == caught.value.output
+
+
+def test_without_a_compiler_the_error_says_what_to_install(coin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(compilers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        MissingPackageError, match=r"looked for \$CXX, g\+\+, clang\+\+ and the package ziglang. apt install"
+    ):
+        stepmill.make(coin)
+    monkeypatch.setenv("CXX", "no-such-compiler -O1")
+    with pytest.raises(CompileError, match="CXX=no-such-compiler -O1: there is no program 'no-such-compiler'"):
+        stepmill.make(coin)
+
+
+def test_an_old_compiler_is_refused(coin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "old"
+    old.write_text("#!/bin/sh\necho 'g++ (GCC) 9.4.0'\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("CXX", str(old))
+    with pytest.raises(CompileError, match=r"from g\+\+ 11 or clang\+\+ 14 on, got 'g\+\+ \(GCC\) 9.4.0'"):
+        stepmill.make(coin)
+
+
+@pytest.mark.parametrize("flags", ["-O3", [1], None])
+def test_flags_are_a_list_of_texts(coin: str, flags: Any) -> None:
+    with pytest.raises((ConfigError, TypeError)):
+        stepmill.compile(coin, flags=flags)
+
+
+def test_libraries_that_are_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("not a library")
+    with pytest.raises(CompileError, match="cannot be loaded"):
+        stepmill.make(str(tmp_path / "text.so"))
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", "empty.so"], cwd=tmp_path, check=True)
+    with pytest.raises(CompileError, match="exports neither stepmill_c_env"):
+        stepmill.make(str(tmp_path / "empty.so"))
+    old = C_COIN.replace(".version = STEPMILL_C_ENV_VERSION", ".version = 99")
+    (tmp_path / "old.c").write_text(old)
+    command = ["gcc", "-shared", "-fPIC", f"-I{compilers.INCLUDES}", "old.c", "-o", "old.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    with pytest.raises(CompileError, match=r"of version 99 .*expected version 1"):
+        stepmill.make(str(tmp_path / "old.so"))

@@ -1,0 +1,90 @@
+"""Which class a file has: found without a compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stepmill.errors import CompileError, ConfigError
+from stepmill.sources.files.task_file import TaskFile, env_classes, is_file_task
+
+ENV = "static EnvSpec spec(const Config&);"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        (f"class Coin {{ {ENV} }};", ["Coin"]),
+        (f"namespace a::b {{ struct Coin final : Base<int> {{ {ENV} }}; }}", ["a::b::Coin"]),
+        (
+            f"namespace a {{ namespace {{ class X {{}}; }} class Coin {{ void f() {{ if (x) {{}} }} {ENV} }}; }}",
+            ["a::Coin"],
+        ),
+        (f"class A {{ {ENV} }}; class B {{ {ENV} }};", ["A", "B"]),
+        ("class [[nodiscard]] Coin { [[nodiscard]] static stepmill::EnvSpec spec(const Config&); };", ["Coin"]),
+        (f"class Outer {{ class Inner {{ {ENV} }}; }};", ["Outer::Inner"]),
+        (f"template <class T> class Coin {{ {ENV} }};", []),
+        (f"// class Coin {{ {ENV} }};", []),
+        (f"/* class Coin {{\n {ENV} }}; */", []),
+        (f'const char* text = "class Coin {{ {ENV} }};";', []),
+        (f'const char* text = R"x(class Coin {{ {ENV} }};)x"; class Real {{ {ENV} }};', ["Real"]),
+        (f"#define COIN class Coin {{ \\\n {ENV} }};\nclass Real {{ {ENV} }};", ["Real"]),
+        ("class Coin { EnvSpec spec(const Config&); };", []),
+        (f"enum class Kind {{ a, b }}; class Coin {{ char quote = '\"'; {ENV} }};", ["Coin"]),
+        ("}}}} class {{{{", []),
+        ("", []),
+    ],
+)
+def test_classes_are_found_in_the_text(source: str, found: list[str]) -> None:
+    assert env_classes(source) == found
+
+
+@pytest.mark.parametrize("task", ["coin.h", "a/b.hpp", "x.cpp:Coin", "lib.so", "/tmp/coin.h:a::Coin"])
+def test_a_task_that_ends_like_a_file_is_one(task: str) -> None:
+    assert is_file_task(task)
+
+
+@pytest.mark.parametrize(
+    "task", ["CartPole-v1", "gymnasium:CartPole-v1", "module:Coin", "coin.hs", ".h", "coin.h:", "h"]
+)
+def test_other_tasks_are_not(task: str) -> None:
+    assert not is_file_task(task)
+
+
+def test_the_class_named_as_the_file_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "my_coin.h"
+    source = f"namespace n {{ class Other {{ {ENV} }}; class MyCoin {{ {ENV} }}; }}"
+    file.write_text(source)
+    assert TaskFile.of(file).class_of(source) == "n::MyCoin"
+    assert TaskFile.of(f"{file}:Other").class_of(source) == "n::Other"
+    assert TaskFile.of(f"{file}:n::Other").class_of(source) == "n::Other"
+    assert TaskFile.of(f"{file}:FromMacro").class_of(source) == "FromMacro"  # the compiler will know
+
+
+def test_the_only_class_is_taken_whatever_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "games.h"
+    file.touch()
+    assert TaskFile.of(file).class_of(f"class Coin {{ {ENV} }};") == "Coin"
+
+
+def test_several_classes_are_listed(tmp_path: Path) -> None:
+    file = tmp_path / "games.h"
+    file.touch()
+    with pytest.raises(
+        CompileError, match=r"several env classes, A, B, none named Games: say which, as in 'games.h:A'"
+    ):
+        TaskFile.of(file).class_of(f"class A {{ {ENV} }}; class B {{ {ENV} }};")
+
+
+def test_a_file_without_a_class_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "games.h"
+    file.touch()
+    with pytest.raises(CompileError, match="expected a class with `static EnvSpec spec"):
+        TaskFile.of(file).class_of("int x;")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"'coin\.h': there is no file .*coin\.h"):
+        TaskFile.of("coin.h")
