@@ -243,10 +243,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
 
         For states by fork, other workers are made. They take their places when this has returned.
         """
-        if self._simulators is not None:  # before we ask: what replaces a worker that dies now is told
-            changes = [self._simulators.change_in(*one) for one in zip(env_ids, states, strict=True)]
-            former += map(self._model_changes.get, env_ids)
-            self._remember_changes(env_ids, changes)
+        self._remember_states(env_ids, states, former)
         given = dict(zip(env_ids, states, strict=True))
         tickets = {} if self.is_native else {env_id: one for env_id, one in given.items() if is_ticket(one)}
         others = [env_id for env_id in env_ids if env_id not in tickets]
