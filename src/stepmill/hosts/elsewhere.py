@@ -29,6 +29,7 @@ from stepmill.registry.description import EnvDescription
 from stepmill.settings import Settings
 from stepmill.sources.models.env_model import ModelQuestion
 from stepmill.sources.models.fields import ModelChange
+from stepmill.sources.simulator import SimulatorSource
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.values.spaces import FlatSpace, flatten
 
@@ -48,6 +49,7 @@ class EnvsElsewhere(ClosedWhenDropped):
     _destination: Destination
     _finisher: RowFinisher
     _model_changes: dict[int, ModelChange]  # by env id: all that was set since the pool was made
+    _simulators: SimulatorSource | None
 
     # ---- starting ----------------------------------------------------------------------------
 
