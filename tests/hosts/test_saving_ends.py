@@ -50,7 +50,7 @@ def content(states: stepmill.SavedStates) -> list[bytes]:
 # ---- signals -------------------------------------------------------------------------------------
 
 # A call has up to two thousand points at which a handler can raise.
-STRIDES = pytest.mark.parametrize("stride", [211, pytest.param(1, marks=pytest.mark.slow)])
+STRIDES = pytest.mark.parametrize("stride", [211, pytest.param(1, marks=pytest.mark.long)])
 
 
 # A generator that is dropped half-way is told so by an exception: the alarm there is no place for a real handler.
@@ -108,7 +108,7 @@ def test_a_restore_is_done_or_not_wherever_a_handler_raises(kind: str, stride: i
 
 @UNRAISABLE
 @pytest.mark.parametrize(
-    ("backend", "stride"), [("process", 1), ("inline", 211), pytest.param("inline", 1, marks=pytest.mark.slow)]
+    ("backend", "stride"), [("process", 1), ("inline", 211), pytest.param("inline", 1, marks=pytest.mark.long)]
 )
 def test_a_restore_that_fails_is_taken_back_wherever_a_handler_raises(backend: str, stride: int) -> None:
     workers = {"num_workers": 3} if backend == "process" else {}
@@ -329,7 +329,7 @@ def test_ctrl_c_ends_the_wait_for_an_env_that_never_takes_its_state(
 # ---- what is left --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_saves_restores_and_forks_leave_nothing(kind: str) -> None:
     task, settings, by = KINDS[kind]

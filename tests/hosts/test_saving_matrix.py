@@ -81,7 +81,7 @@ def test_python_envs_go_on_from_their_pickles(tmp_path: Path) -> None:
     check("pickle", tmp_path, some_cases("pickle"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", WAYS)
 def test_envs_go_on_in_every_mode_on_every_backend(name: str, tmp_path: Path) -> None:
     check(name, tmp_path, every_case(WAYS[name]))

@@ -443,7 +443,7 @@ def test_an_interrupt_while_envs_take_their_states_is_raised_when_they_have_them
         assert [timestep.obs[2] for timestep in manager.step({0: 0, 1: 0}).values()] == [1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("call", ["restore", "fork", "save"])
 def test_an_interrupt_at_any_point_leaves_the_old_state_or_the_new_one(call: str) -> None:
     count = 2 if call == "fork" else 1

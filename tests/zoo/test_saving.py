@@ -16,7 +16,7 @@ from stepmill.errors import MissingPackageError, UnsupportedError
 from support.journeys import travel_far
 from support.zoo import stepmill_ids
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 STEPS = 10_000
 NATIVE = ("stepmill", "mujoco")

@@ -448,7 +448,7 @@ def test_a_restored_env_that_fails_is_built_again() -> None:
 
 
 @pytest.mark.parametrize("call", ["save", "restore"])
-@pytest.mark.parametrize("stride", [149, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [149, pytest.param(1, marks=pytest.mark.long)])
 def test_a_signal_handler_leaves_the_old_state_or_the_new_one(call: str, stride: int) -> None:
     with make(num_envs=2, seed=9, batch_size=2) as pool:
         pool.reset()
@@ -528,7 +528,7 @@ def test_a_clone_shares_the_memory_of_its_worker() -> None:
         pool.restore(states)
 
 
-@pytest.mark.parametrize("times", [20, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [20, pytest.param(10_000, marks=pytest.mark.long)])
 def test_saves_restores_and_forks_leave_nothing(times: int) -> None:
     with make(num_envs=2, seed=1) as pool:
         pool.reset()

@@ -76,7 +76,7 @@ def drawn(pool: Any) -> Any:
     return None if pool.render_mode is None else list(pool.render())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("rom", GAMES)
 def test_every_game_is_saved_with_any_options(rom: str) -> None:
     rng = np.random.default_rng(zlib.crc32(rom.encode()))
