@@ -207,7 +207,6 @@ def test_a_forked_child_neither_saves_nor_restores(kind: str) -> None:
         import pickle
         import stepmill
         from stepmill import errors
-from stepmill.hosts.process import process_host
         from support.envs import ProbeTwin
         from support.processes import child, exit_code
 
