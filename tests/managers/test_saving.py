@@ -472,3 +472,24 @@ def test_an_interrupt_at_any_point_leaves_the_old_state_or_the_new_one(call: str
         others = (contract.__file__, cloudpickle.cloudpickle.__file__, pickling.__file__)
         assert at_every_point(attempt, __file__, *others, raising=KeyboardInterrupt) > 300
         assert seen == allowed
+
+
+class Untold(Walk):
+    """An env that is saved by forking its process."""
+
+    get_state = set_state = None  # type: ignore[assignment]
+
+
+def test_states_by_fork_are_there_as_long_as_those_of_the_manager() -> None:
+    with SyncSubprocessEnvManager(Untold, [ALIKE] * 2, 2, num_workers=2) as manager:
+        manager.seed(3)
+        manager.launch()
+        saved = manager.save()
+        before = manager.ready_obs
+        expected = manager.step({0: 1, 1: 1})
+        for _ in range(2):
+            manager.restore(saved)
+            assert_same(manager.ready_obs, before)
+            assert_same(manager.step({0: 1, 1: 1}), expected)
+        manager.fork(0, [1])
+        assert_same(manager.ready_obs[1], manager.ready_obs[0])

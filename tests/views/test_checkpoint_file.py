@@ -228,3 +228,59 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_checkpoint_before(c
         assert pool.stats()["steps"] == 2
         pool.checkpoint(path)
     assert os.listdir(tmp_path) == ["run"]
+
+
+# ---- odd files -----------------------------------------------------------------------------------
+
+
+class Little(io.RawIOBase):
+    """A file without a buffer that takes and gives a few bytes at a time."""
+
+    def __init__(self) -> None:
+        self.content, self.place = b"", 0
+
+    def write(self, data: Any) -> int:
+        self.content += bytes(data[:100])
+        return min(len(data), 100)
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.content[self.place : self.place + min(len(buffer), 100)]
+        buffer[: len(part)] = part
+        self.place += len(part)
+        return len(part)
+
+    def readable(self) -> bool:
+        return True
+
+
+def test_a_file_without_a_buffer_gets_all_and_gives_all() -> None:
+    file: Any = Little()
+    with stepmill.make("CartPole-v1", num_envs=3, backend="inline") as pool:
+        pool.reset()
+        pool.checkpoint(file)
+        with stepmill.resume(file) as again:
+            assert_same(again.step(np.ones(3, int)), pool.step(np.ones(3, int)))
+
+
+def test_a_size_that_no_file_has_is_refused(content: bytes, tmp_path: Path) -> None:
+    head, _, body = content.partition(b"\n")
+    words = head.split(b" ")
+    words[-2] = b"9" * 18
+    (tmp_path / "run").write_bytes(b" ".join(words) + b"\n" + body)
+    with pytest.raises(errors.StateError, match="is damaged"):
+        Checkpoint.read(tmp_path / "run")
+
+
+def test_a_pipe_stays_one_and_a_link_too(tmp_path: Path) -> None:
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    with stepmill.make("CartPole-v1", num_envs=1, backend="inline") as pool:
+        with pytest.raises(errors.ResourceError, match="Not a regular file"):
+            pool.checkpoint(pipe)
+        for _ in range(2):
+            pool.checkpoint(link)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert file.is_file()
+    assert sorted(os.listdir(tmp_path)) == ["file", "link", "pipe"]

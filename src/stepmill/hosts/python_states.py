@@ -11,6 +11,7 @@ import copy
 import functools
 import io
 import pickle
+import random
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -259,12 +260,15 @@ def _prove_pickle(env_id: int, env: Any) -> None:
     except Exception as error:
         reason = f"a plain copy of it cannot be made: {summary(error)}"
         raise UnsupportedError(f"save: env {env_id}: its pickle cannot be trusted: {reason}. {advice}") from error
+    drawn = random.getstate(), np.random.get_state()
     try:
         if not _same(_played(plain), _played(pickled)):
             raise StateError(f"save: env {env_id} goes on otherwise after it was pickled. {advice}")
     finally:
         close_quietly(pickled)
         close_quietly(plain)
+        random.setstate(drawn[0])  # envs that draw from these go on as if nobody had played
+        np.random.set_state(drawn[1])
 
 
 def _is_ez(env: Any) -> bool:

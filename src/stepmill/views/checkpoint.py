@@ -11,6 +11,8 @@ It is written to a file at the side, which takes the place of the former one whe
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import pickle
 import re
@@ -31,6 +33,7 @@ Place = str | os.PathLike[str] | BinaryIO
 
 _HEAD = re.compile(rb"stepmill checkpoint (\d{1,9}) (\S{1,40}) (\d{1,18}) ([0-9a-f]{8})\n")
 _MOST_HEAD = 120
+_MOST_READ = 1 << 28  # at a time: the size in the file may be any number
 
 
 # ---- what make was given -------------------------------------------------------------------------
@@ -155,8 +158,8 @@ class Checkpoint(NamedTuple):
             raise StateError(f"checkpoint: what the pool holds cannot be pickled: {summary(error)}") from error
         head = f"stepmill checkpoint {FORMAT} {__version__} {len(body)} {zlib.crc32(body):08x}\n".encode()
         if not isinstance(to, str | os.PathLike):
-            to.write(head)
-            to.write(body)
+            _write_all(to, head)
+            _write_all(to, body)
             return
         path = os.fspath(to)
         try:
@@ -184,7 +187,7 @@ class Checkpoint(NamedTuple):
                 f"resume: {name} was written in format {int(form)} by stepmill {version.decode('ascii', 'replace')}: "
                 f"expected format {FORMAT}, and the same version, {__version__}: install that one to resume it"
             )
-        body = place.read(int(size))
+        body = _read_all(place, int(size))
         if len(body) != int(size) or f"{zlib.crc32(body):08x}".encode() != checksum:
             raise StateError(f"resume: {name} is damaged: its checksum is that of other bytes, or it ends too soon")
         try:
@@ -195,7 +198,30 @@ class Checkpoint(NamedTuple):
             raise StateError(f"resume: {name} cannot be read here: {summary(error)}") from error
 
 
+def _write_all(file: BinaryIO, content: bytes) -> None:
+    """A file without a buffer may take less than it is given, as when the disk is almost full."""
+    while content:
+        written = file.write(content)
+        if not isinstance(file, io.RawIOBase):  # it takes all, and others than Python's own do not say so
+            return
+        if written is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        content = content[written:]
+
+
+def _read_all(file: BinaryIO, size: int) -> bytes:
+    """That many bytes, or what there is: a file without a buffer may give less at a time."""
+    parts = []
+    while size > 0 and (part := file.read(min(size, _MOST_READ))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
 def _replace(path: str, head: bytes, body: bytes) -> None:
+    path = os.path.realpath(path)  # a link stays one
+    if os.path.exists(path) and not os.path.isfile(path):  # a device or pipe would be no such thing any more
+        raise OSError(errno.EINVAL, "Not a regular file", path)
     side = f"{path}.part"
     try:
         with open(side, "wb") as file:
