@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import multiprocessing
 import os
 import re
 from pathlib import Path
@@ -284,3 +285,40 @@ def test_a_pipe_stays_one_and_a_link_too(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert file.is_file()
     assert sorted(os.listdir(tmp_path)) == ["file", "link", "pipe"]
+
+
+def write_often(path: str, times: int) -> None:
+    with stepmill.make("CartPole-v1", num_envs=2, backend="inline") as pool:
+        pool.reset()
+        for _ in range(times):
+            pool.checkpoint(path)
+            with stepmill.resume(path):
+                pass
+
+
+def test_two_processes_may_write_the_same_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "run.pool")
+    context = multiprocessing.get_context("spawn")
+    other = context.Process(target=write_often, args=(path, 100))
+    other.start()
+    write_often(path, 100)
+    other.join()
+    assert other.exitcode == 0
+    assert os.listdir(tmp_path) == ["run.pool"]
+
+
+def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
+    path = tmp_path / "run.pool"
+    with stepmill.make("CartPole-v1", num_envs=2) as pool:
+        pool.checkpoint(path)
+        path.chmod(0o600)
+        pool.checkpoint(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("given", [None, 3, b"run.pool"])
+def test_a_place_that_is_none_is_refused(given: Any) -> None:
+    with stepmill.make("CartPole-v1") as pool, pytest.raises(errors.InputError, match="checkpoint: expected a path"):
+        pool.checkpoint(given)
+    with pytest.raises(errors.InputError, match="resume: expected a path"):
+        stepmill.resume(given)

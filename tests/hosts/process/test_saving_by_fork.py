@@ -228,6 +228,7 @@ OBSTACLES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "event": (lambda _: os.eventfd(0), "an object of the kernel open"),
     "device": (lambda _: os.open("/dev/ptmx", os.O_RDWR), r"a device open \(descriptor \d+, /dev/"),
     "file": (lambda _: tempfile.TemporaryFile(), "a file, whose position would be shared, open"),  # noqa: SIM115
+    "folder": (lambda _: os.open("/", os.O_RDONLY), "a folder, whose position would be shared, open"),
     "memory": (lambda _: mmap.mmap(-1, 4096), r"memory that it shares \(/dev/zero"),
     "timer": (lambda _: signal.setitimer(signal.ITIMER_VIRTUAL, 9999), "a timer"),
 }
@@ -259,6 +260,7 @@ def test_harmless_devices_and_memory_that_is_only_read_are_copied() -> None:
     def open_some(env: Any) -> None:
         unwrapped = env.unwrapped
         unwrapped.device = os.open("/dev/urandom", os.O_RDONLY)
+        unwrapped.place = os.open("/", os.O_PATH)
         before = set(os.listdir("/proc/self/fd"))
         with tempfile.TemporaryFile() as file:
             file.truncate(4096)
