@@ -176,9 +176,10 @@ def test_fork_gives_others_the_state_of_one(kind: str) -> None:
 @QUICKLY
 def test_an_env_is_pickled_if_the_user_asks_for_it(kind: str) -> None:
     with launched(kind, 2, Stateless) as manager:
-        assert manager.state_kind.startswith("none: its class Stateless has no get_state()")
-        with pytest.raises(errors.UnsupportedError, match="save: env 0: its class Stateless has no get_state"):
-            manager.save()
+        if manager.state_kind != "fork":  # as where each env has a process to itself
+            assert manager.state_kind.startswith("none: its class Stateless has no get_state()")
+            with pytest.raises(errors.UnsupportedError, match="save: env 0: its class Stateless has no get_state"):
+                manager.save()
         step_all(manager)
         saved = manager.save(by="pickle")
         step_all(manager)
