@@ -69,6 +69,7 @@ def test_native_envs_go_on_from_copies_of_their_memory(tmp_path: Path) -> None:
     check("memory", tmp_path, some_cases("memory"))
 
 
+@pytest.mark.slow
 def test_simulators_go_on_from_copies_of_their_data(tmp_path: Path) -> None:
     check("simulator", tmp_path, some_cases("simulator"))
 
