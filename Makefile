@@ -103,7 +103,7 @@ test-more: develop test-stress test-parity test-mujoco  ## what test-all has bes
 	$(BIN)/python $(PYTEST) -m "slow and not zoo and not long" --quick $(foreach one,$(PARITY_TESTS),--ignore $(one))
 
 test-long: develop  ## saved states over 10,000 steps of every family and way, Ctrl-C at every point, thousands of saves
-	$(BIN)/python $(PYTEST) -m "long and not zoo"
+	$(BIN)/python $(PYTEST) -m "long and not zoo" --quick
 
 # Their cases all run in the next two targets.
 PARITY_TESTS := tests/zoo/test_parity.py tests/zoo/mujoco/test_parity.py
