@@ -206,13 +206,10 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
             with suppress(WorkerDiedError, EnvTimeoutError):  # its envs are lost, as after a step
                 self._answers("put_back", env_ids, [question])
 
-        def work(_: int | None) -> None:
-            assert self._actors is not None
-            asked = self._questions("put_back", env_ids, lambda ids, _: (ids,))
-            # An actor that has just been started was given nothing.
-            raise_first([partial(ask, one) for one in asked if self._actors.is_ready(one.group)])
-
-        uninterrupted(work)
+        assert self._actors is not None
+        asked = self._questions("put_back", env_ids, lambda ids, _: (ids,))
+        # An actor that has just been started was given nothing.
+        raise_first([partial(ask, one) for one in asked if self._actors.is_ready(one.group)])
 
     # ---- the envs themselves -----------------------------------------------------------------
 
