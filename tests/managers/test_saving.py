@@ -15,7 +15,6 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import EnvError, errors
-from stepmill.hosts.inline_host import InlineHost
 from stepmill.hosts.process import pickling
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.values.saved_states import SavedStates
@@ -24,7 +23,7 @@ from support.envs.contract import LongStep, Pair, Walk
 from support.envs.managed import KINDS, launched, make, states, step_all, suffering
 from support.envs.many_spaces import WildEnv
 from support.envs.scripted import ChanceEnv
-from support.injection import Alarms, at_every_point
+from support.injection import Alarms, at_every_point, late_interrupts
 from support.manager_cases import DONE, ERROR, EVERY_KIND, NEED_RESET, RESET, RUN, SERIAL_AND_ASYNC, pool_of
 from support.probes import assert_same
 from support.processes import kill_worker
@@ -423,22 +422,12 @@ def test_an_interrupted_restore_is_whole_or_has_not_been(cls: Any, place: str, m
             assert_same(go(manager, 7), expected)
 
 
-def test_an_interrupt_while_envs_take_their_states_is_raised_when_they_have_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    load_envs = InlineHost.load_envs
-
-    def load(*arguments: Any) -> BaseException:
-        load_envs(*arguments)
-        return KeyboardInterrupt()  # a handler has raised meanwhile
-
+def test_an_interrupt_while_envs_take_their_states_is_raised_when_they_have_them() -> None:
     with launched("serial", [ALIKE] * 2, Walk) as manager:
         saved, says = manager.save(), told(manager)
         go(manager, 3)
-        with monkeypatch.context() as patched:
-            patched.setattr(InlineHost, "load_envs", load)
-            with pytest.raises(KeyboardInterrupt):
-                manager.restore(saved)
+        with late_interrupts(), pytest.raises(KeyboardInterrupt):
+            manager.restore(saved)
         assert [bytes(one) for one in manager.save()] == [bytes(one) for one in saved]
         assert_same(told(manager), says)
         assert [timestep.obs[2] for timestep in manager.step({0: 0, 1: 0}).values()] == [1, 1]
