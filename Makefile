@@ -80,7 +80,7 @@ test: develop  ## the tests; FILTER="managers and not model" runs some of them, 
 	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)",--quick)
 
 # What is longer, and passes before a change goes in too.
-test-all: test test-more  ## make test and all that is longer and needs no other library
+test-all: test test-more test-long  ## make test and all that is longer and needs no other library
 
 lint: develop  ## ruff, mypy, and a C++ build in which warnings are errors
 	$(BIN)/ruff check .
@@ -100,7 +100,10 @@ clean:  ## removes what was built
 ##@ Longer tests
 
 test-more: develop test-stress test-parity test-mujoco  ## what test-all has besides make test
-	$(BIN)/python $(PYTEST) -m "slow and not zoo" --quick $(foreach one,$(PARITY_TESTS),--ignore $(one))
+	$(BIN)/python $(PYTEST) -m "slow and not zoo and not long" --quick $(foreach one,$(PARITY_TESTS),--ignore $(one))
+
+test-long: develop  ## saved states over 10,000 steps of every family and way, Ctrl-C at every point, thousands of saves
+	$(BIN)/python $(PYTEST) -m "long and not zoo" --quick
 
 # Their cases all run in the next two targets.
 PARITY_TESTS := tests/zoo/test_parity.py tests/zoo/mujoco/test_parity.py

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import re
 import signal
 import zlib
 from collections.abc import Callable, Iterator
@@ -24,8 +25,10 @@ from support.waiting import Gate, no_hang
 collect_ignore = ["site"]
 
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
-# For `make test`. The others count as slow, and `make test-all` runs them.
+# For `make test`. The others count as slow, and `make test-more` runs them.
 QUICK_CASES = 2  # of each test
+SLOW_CASES = 12  # of each test of saved states, which has hundreds; the others count as long: `make test-long`
+SAVED = re.compile(r"/test_(saving|checkpoint)\w*\.py$")
 LONG = (
     "zoo/",
     "examples/",
@@ -54,6 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "/" in path:
             for case in ordered[0 if path.startswith(LONG) else QUICK_CASES :]:
                 case.add_marker("slow")
+            for case in ordered[SLOW_CASES:] if SAVED.search(path) else ():
+                case.add_marker("long")
 
 
 def pytest_configure() -> None:

@@ -77,7 +77,7 @@ void Engine::read_seeds(nb::handle seeds, ResetOrder& order) const {
 // Whether rows of some envs can be waited for alone.
 void Engine::check_gathering() const {
   if (pool().is_async() ? pool().gathering() : pool().in_flight_count() != 0)
-    raise("InFlightError", "cannot reset some envs while others are in flight: recv() their results first");
+    raise("InFlightError", "cannot reset or restore some envs while others are in flight: recv() their results first");
 }
 
 void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle preparation) {

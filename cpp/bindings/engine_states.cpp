@@ -101,7 +101,7 @@ void EngineStates::queue_restore(nb::handle buffer, nb::handle bounds, nb::handl
   for (std::size_t i = 0; i < envs.size(); ++i) {
     SavedRow row;
     std::memcpy(&row, states[i].data() - sizeof(row), sizeof(row));
-    if (late.is_none()) row.state.command = SM_RECALL;
+    row.state.command = SM_RECALL;
     engine_.pool().table().state(envs[i]) = row.state;
     engine_.pool().table().reset_request(envs[i]) = row.reset;
     engine_.pool().adopt(envs[i], std::nullopt);

@@ -93,13 +93,13 @@ def test_there_are_at_most_64_and_they_fit_into_memory(
     num_envs: int, free: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auto._native, "available_cores", lambda: 2)
-    monkeypatch.setattr(auto, "_free_bytes", lambda: free << 20)
+    monkeypatch.setattr(auto, "free_bytes", lambda: free << 20)
     settings = check_settings(num_envs=num_envs, reward_dtype="float64")
     assert auto._workers_that_wait(settings) == workers
 
 
 def test_the_free_memory_is_known() -> None:
-    assert 0 < auto._free_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < auto.free_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_waiting_takes_no_core(monkeypatch: pytest.MonkeyPatch) -> None:

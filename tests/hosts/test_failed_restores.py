@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill import errors
-from stepmill.hosts.inline_host import InlineHost
+from support.injection import late_interrupts
 from support.probes import assert_same
 
 
@@ -67,23 +67,13 @@ def test_an_env_that_was_never_reset_is_as_it_was_built(backend: str, way: str |
             assert_same(pool.step(np.zeros(3, int))[:4], twin.step(np.zeros(3, int))[:4])
 
 
-def test_an_interrupt_while_envs_take_their_states_leaves_what_they_show_in_flight(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    load_envs = InlineHost.load_envs
-
-    def load(*arguments: Any) -> BaseException:
-        load_envs(*arguments)
-        return KeyboardInterrupt()  # a handler has raised meanwhile
-
+def test_an_interrupt_while_envs_take_their_states_leaves_what_they_show_in_flight() -> None:
     with stepmill.make(Averaging, num_envs=2, seed=1, backend="inline") as pool:
         first, _ = pool.reset()
         states = pool.save()
         second, *_ = pool.step(np.zeros(2, int))
-        with monkeypatch.context() as patched:
-            patched.setattr(InlineHost, "load_envs", load)
-            with pytest.raises(KeyboardInterrupt):
-                pool.restore(states)
+        with late_interrupts(), pytest.raises(KeyboardInterrupt):
+            pool.restore(states)
         assert pool.in_flight == [0, 1]
         assert_same(pool.recv()[0], first)
         assert_same(pool.step(np.zeros(2, int))[0], second)

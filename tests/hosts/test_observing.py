@@ -68,7 +68,7 @@ def test_stats_has_the_same_words_everywhere(task: Any, arguments: dict[str, Any
     with played(task, arguments) as pool:
         stats = pool.stats()
     if arguments.get("backend") == "process":
-        assert stats.keys() == EVERYWHERE | {"workers", "step_seconds"}
+        assert stats.keys() == EVERYWHERE | {"workers", "step_seconds", "clones"}
         assert [one.keys() for one in stats["workers"]] == [OF_WORKERS] * 2
         assert sum(one["actions"] for one in stats["workers"]) == 24
         assert {name: len(values) for name, values in stats["step_seconds"].items()} == {"p50": 4, "p90": 4, "p99": 4}
@@ -81,7 +81,7 @@ def test_the_docs_list_every_word_of_stats() -> None:
     page = (Path(__file__).parents[2] / "docs" / "interface.md").read_text()
     table = page.partition("| word of `stats()` | |")[2].partition("\n\n")[0]
     words = {word for row in table.splitlines() for word in re.findall(r"`(\w+)`", row)}
-    assert words == EVERYWHERE | OF_WORKERS | {"workers", "step_seconds", "p50", "p90", "p99", "actors"}
+    assert words == EVERYWHERE | OF_WORKERS | {"workers", "step_seconds", "p50", "p90", "p99", "actors", "clones"}
 
 
 # ---- the end -------------------------------------------------------------------------------------

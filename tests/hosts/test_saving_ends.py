@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
+import signal
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from stepmill.hosts.process import process_host
 from support.envs import ProbeTwin
 from support.injection import Alarms, at_every_point
 from support.probes import GatedPool, assert_same
@@ -45,7 +50,7 @@ def content(states: stepmill.SavedStates) -> list[bytes]:
 # ---- signals -------------------------------------------------------------------------------------
 
 # A call has up to two thousand points at which a handler can raise.
-STRIDES = pytest.mark.parametrize("stride", [211, pytest.param(1, marks=pytest.mark.slow)])
+STRIDES = pytest.mark.parametrize("stride", [211, pytest.param(1, marks=pytest.mark.long)])
 
 
 # A generator that is dropped half-way is told so by an exception: the alarm there is no place for a real handler.
@@ -103,7 +108,7 @@ def test_a_restore_is_done_or_not_wherever_a_handler_raises(kind: str, stride: i
 
 @UNRAISABLE
 @pytest.mark.parametrize(
-    ("backend", "stride"), [("process", 1), ("inline", 211), pytest.param("inline", 1, marks=pytest.mark.slow)]
+    ("backend", "stride"), [("process", 1), ("inline", 211), pytest.param("inline", 1, marks=pytest.mark.long)]
 )
 def test_a_restore_that_fails_is_taken_back_wherever_a_handler_raises(backend: str, stride: int) -> None:
     workers = {"num_workers": 3} if backend == "process" else {}
@@ -279,10 +284,51 @@ def test_kills_at_any_moment_leave_old_states_good() -> None:
         assert died == 12
 
 
+class Stuck(ProbeTwin):
+    """Never comes back from ``set_state`` once it was told so; a file says that it is there."""
+
+    mark = ""
+
+    def set_state(self, state: Any) -> None:
+        if self.mark:
+            Path(self.mark).touch()
+            threading.Event().wait()
+        super().set_state(state)
+
+
+def test_ctrl_c_ends_the_wait_for_an_env_that_never_takes_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_host, "_STUCK_S", 0.2)
+    mark = tmp_path / "inside"
+
+    def interrupt() -> None:
+        while not mark.exists():
+            os.sched_yield()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with stepmill.make(Stuck, num_envs=2, length=1000, backend="process", num_workers=2) as pool:
+        pool.reset(seed=1)
+        states = pool.save()
+        step(pool, 3)
+        before = content(pool.save([0]))
+        pool.set_attr("mark", ["", str(mark)])
+        thread = in_thread(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            pool.restore(states)
+        thread.join()
+        assert content(pool.save([0])) == before  # as it was; the worker of the other one is replaced
+        with pytest.raises(errors.WorkerDiedError):
+            pool.save([1])
+        pool.reset()
+        pool.restore(states)
+        assert content(pool.save()) == content(states)
+
+
 # ---- what is left --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_saves_restores_and_forks_leave_nothing(kind: str) -> None:
     task, settings, by = KINDS[kind]

@@ -20,7 +20,7 @@ from support.envs.many_spaces import AllTypes, Mixed, WildEnv
 from support.journeys import chance_env, travel_far
 from support.probes import MODES, VIEWS, assert_same
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 STEPS = 10_000
 TASKS: dict[str, tuple[Any, dict[str, Any]]] = {

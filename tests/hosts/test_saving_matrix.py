@@ -69,6 +69,7 @@ def test_native_envs_go_on_from_copies_of_their_memory(tmp_path: Path) -> None:
     check("memory", tmp_path, some_cases("memory"))
 
 
+@pytest.mark.slow
 def test_simulators_go_on_from_copies_of_their_data(tmp_path: Path) -> None:
     check("simulator", tmp_path, some_cases("simulator"))
 
@@ -81,7 +82,7 @@ def test_python_envs_go_on_from_their_pickles(tmp_path: Path) -> None:
     check("pickle", tmp_path, some_cases("pickle"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", WAYS)
 def test_envs_go_on_in_every_mode_on_every_backend(name: str, tmp_path: Path) -> None:
     check(name, tmp_path, every_case(WAYS[name]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import random
 import threading
 import zlib
 from typing import Any
@@ -435,6 +436,26 @@ def test_a_pickle_that_loses_the_state_is_refused(task: Any, error: Any, why: st
             with pytest.raises(error, match=why):
                 pool.save(by="pickle")
         assert (pool.step(np.zeros(4, int))[0] != shown).any()  # the envs were not touched
+
+
+class Global(CountingEnv):
+    """Draws from the generators that all code of a process shares."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, np.random.random() + random.random(), *rest
+
+
+def test_the_proof_of_a_pickle_draws_nothing_from_global_generators() -> None:
+    with make(Global, "inline") as pool:
+        pool.reset()
+        drawn = random.getstate(), np.random.get_state()
+        expected = pool.step(np.zeros(4, int))[1]
+        random.setstate(drawn[0])
+        np.random.set_state(drawn[1])
+        with pytest.raises(errors.StateError, match="goes on otherwise after it was pickled"):
+            pool.save(by="pickle")
+        assert_same(pool.step(np.zeros(4, int))[1], expected)
 
 
 @pytest.mark.parametrize("by", ["memory", "copy", 3])

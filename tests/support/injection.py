@@ -7,12 +7,17 @@ env's failure, by contract, and what is raised in the caller's own code no conce
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
+
+import pytest
+
+from stepmill.hosts.inline_host import InlineHost
 
 
 class Alarm(TimeoutError):
@@ -103,3 +108,17 @@ def at_every_point(
         if alarms.points <= n:
             return n
         n += stride
+
+
+@contextlib.contextmanager
+def late_interrupts() -> Iterator[None]:
+    """Meanwhile every restore of inline envs is interrupted by a signal handler, and they have their states."""
+    load_envs = InlineHost.load_envs
+
+    def load(*arguments: Any) -> BaseException:
+        load_envs(*arguments)
+        return KeyboardInterrupt()  # a handler has raised meanwhile
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(InlineHost, "load_envs", load)
+        yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import multiprocessing
 import os
 import re
 from pathlib import Path
@@ -50,7 +51,11 @@ def test_a_file_in_which_a_bit_has_changed_is_refused(content: bytes) -> None:
             Checkpoint.read(io.BytesIO(damaged))
 
 
-@pytest.mark.parametrize("other", [b"", b"\n", b"PK\x03\x04", b"stepmill checkpoint", os.urandom(1000)])
+@pytest.mark.parametrize(
+    "other",
+    [b"", b"\n", b"PK\x03\x04", b"stepmill checkpoint", bytes(range(255, 0, -1)) * 4],
+    ids=["empty", "line", "zip", "head", "noise"],
+)
 def test_another_file_is_refused(other: bytes, tmp_path: Path) -> None:
     path = tmp_path / "other"
     path.write_bytes(other)
@@ -224,3 +229,96 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_checkpoint_before(c
         assert pool.stats()["steps"] == 2
         pool.checkpoint(path)
     assert os.listdir(tmp_path) == ["run"]
+
+
+# ---- odd files -----------------------------------------------------------------------------------
+
+
+class Little(io.RawIOBase):
+    """A file without a buffer that takes and gives a few bytes at a time."""
+
+    def __init__(self) -> None:
+        self.content, self.place = b"", 0
+
+    def write(self, data: Any) -> int:
+        self.content += bytes(data[:100])
+        return min(len(data), 100)
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.content[self.place : self.place + min(len(buffer), 100)]
+        buffer[: len(part)] = part
+        self.place += len(part)
+        return len(part)
+
+    def readable(self) -> bool:
+        return True
+
+
+def test_a_file_without_a_buffer_gets_all_and_gives_all() -> None:
+    file: Any = Little()
+    with stepmill.make("CartPole-v1", num_envs=3, backend="inline") as pool:
+        pool.reset()
+        pool.checkpoint(file)
+        with stepmill.resume(file) as again:
+            assert_same(again.step(np.ones(3, int)), pool.step(np.ones(3, int)))
+
+
+def test_a_size_that_no_file_has_is_refused(content: bytes, tmp_path: Path) -> None:
+    head, _, body = content.partition(b"\n")
+    words = head.split(b" ")
+    words[-2] = b"9" * 18
+    (tmp_path / "run").write_bytes(b" ".join(words) + b"\n" + body)
+    with pytest.raises(errors.StateError, match="is damaged"):
+        Checkpoint.read(tmp_path / "run")
+
+
+def test_a_pipe_stays_one_and_a_link_too(tmp_path: Path) -> None:
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    with stepmill.make("CartPole-v1", num_envs=1, backend="inline") as pool:
+        with pytest.raises(errors.ResourceError, match="Not a regular file"):
+            pool.checkpoint(pipe)
+        for _ in range(2):
+            pool.checkpoint(link)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert file.is_file()
+    assert sorted(os.listdir(tmp_path)) == ["file", "link", "pipe"]
+
+
+def write_often(path: str, times: int) -> None:
+    with stepmill.make("CartPole-v1", num_envs=2, backend="inline") as pool:
+        pool.reset()
+        for _ in range(times):
+            pool.checkpoint(path)
+            with stepmill.resume(path):
+                pass
+
+
+def test_two_processes_may_write_the_same_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "run.pool")
+    context = multiprocessing.get_context("spawn")
+    other = context.Process(target=write_often, args=(path, 100))
+    other.start()
+    write_often(path, 100)
+    other.join()
+    assert other.exitcode == 0
+    assert os.listdir(tmp_path) == ["run.pool"]
+
+
+def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
+    path = tmp_path / "run.pool"
+    with stepmill.make("CartPole-v1", num_envs=2) as pool:
+        pool.checkpoint(path)
+        path.chmod(0o600)
+        pool.checkpoint(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("given", [None, 3, b"run.pool"])
+def test_a_place_that_is_none_is_refused(given: Any) -> None:
+    with stepmill.make("CartPole-v1") as pool, pytest.raises(errors.InputError, match="checkpoint: expected a path"):
+        pool.checkpoint(given)
+    with pytest.raises(errors.InputError, match="resume: expected a path"):
+        stepmill.resume(given)

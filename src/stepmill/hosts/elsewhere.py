@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 from gymnasium import spaces
 
-from stepmill.errors import ActionError, EnvError, ResetOptionError, UnsupportedError
+from stepmill.errors import ActionError, EnvError, ResetOptionError
 from stepmill.hosts.faults import Fault
 from stepmill.hosts.host import (
     ClosedWhenDropped,
@@ -29,6 +29,7 @@ from stepmill.registry.description import EnvDescription
 from stepmill.settings import Settings
 from stepmill.sources.models.env_model import ModelQuestion
 from stepmill.sources.models.fields import ModelChange
+from stepmill.sources.simulator import SimulatorSource
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.values.spaces import FlatSpace, flatten
 
@@ -48,6 +49,7 @@ class EnvsElsewhere(ClosedWhenDropped):
     _destination: Destination
     _finisher: RowFinisher
     _model_changes: dict[int, ModelChange]  # by env id: all that was set since the pool was made
+    _simulators: SimulatorSource | None
 
     # ---- starting ----------------------------------------------------------------------------
 
@@ -136,6 +138,16 @@ class EnvsElsewhere(ClosedWhenDropped):
                 self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
         return ask()
 
+    def _remember_states(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
+        """What was changed in the models of envs that are given states; before that, in case one dies meanwhile.
+
+        Adds what was known of them to ``former``, for ``_remember_changes``.
+        """
+        if self._simulators is not None:
+            changes = [self._simulators.change_in(*one) for one in zip(env_ids, states, strict=True)]
+            former += map(self._model_changes.get, env_ids)
+            self._remember_changes(env_ids, changes)
+
     def _remember_changes(self, env_ids: Sequence[int], changes: Sequence[ModelChange | None]) -> None:
         """All that was changed in the models of envs that were given states."""
         for env_id, change in zip(env_ids, changes, strict=False):  # none for envs without a simulator
@@ -148,18 +160,6 @@ class EnvsElsewhere(ClosedWhenDropped):
     ) -> Callable[[], list[Any]]:
         """Packs the questions, and returns what asks them."""
         raise NotImplementedError
-
-    def _refuse_changed_models(self, env_ids: Sequence[int], states: Sequence[bytes]) -> None:
-        """Called with states of native envs that have a simulator, before they are restored.
-
-        What takes the place of a worker or an actor gets the changes that this host remembers, and no others.
-        """
-        for env_id, state in zip(env_ids, states, strict=True):
-            if env_id in self._model_changes or state[-8:] != bytes(8):  # a state ends with the size of its changes
-                raise UnsupportedError(
-                    f"restore: the model of env {env_id}, or that of the saved env, was changed by set_model, and such "
-                    f"states are not restored with backend={self.backend!r}: use backend='thread'"
-                )
 
     def _model_changes_of(self, envs: range) -> dict[int, ModelChange]:
         return {env_id: change for env_id, change in self._model_changes.items() if env_id in envs}

@@ -11,6 +11,7 @@ import copy
 import functools
 import io
 import pickle
+import random
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -75,7 +76,7 @@ class PythonStates:
                 _prove_pickle(env_id, env)
                 self._proven.add(env_id)
             return self._pickled(env_id, "pickle", env)
-        with _Told("save", env_id, self._advice):
+        with _StateErrors("save", env_id, self._advice):
             state = get_state(env)
         return self._pickled(env_id, "methods", state)
 
@@ -110,7 +111,7 @@ class PythonStates:
         """What an env is before it is given a state, for ``give_back``."""
         if content[0] == "pickle":
             mine, its = ([layer_name(one) for one in _envs_in(env)] for env in (self._env_of(env_id), content[1]))
-            with _Told("restore", env_id):
+            with _StateErrors("restore", env_id):
                 check_layers(mine, its)
             return _Replaced(self._env_of(env_id), self._place.memory(env_id))
         try:
@@ -129,7 +130,7 @@ class PythonStates:
         if way == "pickle":
             self._put_env(env_id, own)
         else:
-            with _Told("restore", env_id):
+            with _StateErrors("restore", env_id):
                 set_state(self._env_of(env_id), own)
         if seen is None and is_whole(env := self._env_of(env_id)):
             seen = (env.last_observation(),)
@@ -193,7 +194,7 @@ class _NeverReset(NamedTuple):
     memory: tuple[Any, ...]
 
 
-class _Told:
+class _StateErrors:
     """Says of which env a state could not be found or taken. What the env raised is the cause."""
 
     def __init__(self, call: str, env_id: int, advice: str = "") -> None:
@@ -259,12 +260,15 @@ def _prove_pickle(env_id: int, env: Any) -> None:
     except Exception as error:
         reason = f"a plain copy of it cannot be made: {summary(error)}"
         raise UnsupportedError(f"save: env {env_id}: its pickle cannot be trusted: {reason}. {advice}") from error
+    drawn = random.getstate(), np.random.get_state()
     try:
         if not _same(_played(plain), _played(pickled)):
             raise StateError(f"save: env {env_id} goes on otherwise after it was pickled. {advice}")
     finally:
         close_quietly(pickled)
         close_quietly(plain)
+        random.setstate(drawn[0])  # envs that draw from these go on as if nobody had played
+        np.random.set_state(drawn[1])
 
 
 def _is_ez(env: Any) -> bool:

@@ -94,8 +94,8 @@ def get_state(env: Any) -> list[Any]:
         UnsupportedError: One of the layers does not say what it remembers.
     """
     if is_whole(env):
-        return [(class_name(type(env)), {}, env.get_state(), [])]
-    return [(layer_name(one), _named(one), _told(one), _generators(one)) for one in _known_layers(env)]
+        return [(class_name(type(env)), {}, env.get_state(), [], [])]
+    return [(layer_name(one), _named(one), _told(one), _generators(one), _aliases(one)) for one in _known_layers(env)]
 
 
 def set_state(env: Any, state: list[Any]) -> None:
@@ -110,7 +110,8 @@ def set_state(env: Any, state: list[Any]) -> None:
         return
     layers = _known_layers(env)
     check_layers([layer_name(one) for one in layers], [one[0] for one in state])
-    for layer, (_, named, told, generators) in zip(layers[::-1], state[::-1], strict=True):  # as they were built
+    # As they were built.
+    for layer, (_, named, told, generators, aliases) in zip(layers[::-1], state[::-1], strict=True):
         if _left_out(layer) is not None:
             _set_attributes(layer, told)
         elif _method(layer, "set_state") is not None and _needs_methods(layer):
@@ -118,6 +119,8 @@ def set_state(env: Any, state: list[Any]) -> None:
         for name, value in named.items():
             setattr(layer, name, value)
         _set_generators(layer, generators)
+        for name in aliases:
+            vars(layer)[name] = _env_generator(layer)
 
 
 def is_whole(env: Any) -> bool:
@@ -315,6 +318,22 @@ def _generators(layer: Any) -> list[tuple[Any, Any]]:
     return [(_bits(getattr(one, "_np_random", None)), getattr(one, "_np_random_seed", None)) for one in _holders(layer)]
 
 
+def _env_generator(layer: Any) -> Any:
+    """The generator ``np_random`` of an env, or of the one inside a wrapper; None if it has none yet."""
+    return getattr(getattr(layer, "unwrapped", None), "_np_random", None) if isinstance(layer, gymnasium.Env) else None
+
+
+def _aliases(layer: Any) -> list[str]:
+    """The attributes that are this generator too, such as ``self.rng = self.np_random``.
+
+    ``get_state()`` may return them, and then ``set_state`` puts a copy there, which would go on beside the original.
+    """
+    generator = _env_generator(layer)
+    if generator is None:
+        return []
+    return [name for name, value in vars(layer).items() if value is generator and name != "_np_random"]
+
+
 def _bits(generator: Any) -> Any:
     if not isinstance(generator, np.random.Generator):
         return generator
@@ -325,6 +344,8 @@ def _bits(generator: Any) -> Any:
 def _set_generators(layer: Any, saved: list[tuple[Any, Any]]) -> None:
     for holder, (bits, seed) in zip(_holders(layer), saved, strict=True):
         if bits is None:  # nobody had drawn from it
+            if isinstance(holder, gymnasium.Env):  # which may make it when it draws
+                holder._np_random = None
             continue
         now = getattr(holder, "_np_random", None)
         if not isinstance(bits, dict):

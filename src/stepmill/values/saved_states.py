@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,6 +64,8 @@ def _text(value: Any) -> str:
         return f"{{{', '.join(f'{key!r}: {_text(one)}' for key, one in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, set | frozenset):  # the order of texts in it is another one in every process
+        return f"{{{', '.join(sorted(map(_text, value)))}}}"
     if isinstance(value, FunctionType):  # many have the same name: lambdas
         code = value.__code__
         parts = code.co_code, code.co_names, _text(code.co_consts), _text(value.__defaults__ or ())
@@ -126,6 +129,12 @@ class SavedState:
     def __repr__(self) -> str:
         return f"SavedState({self.origin.env}, {self.nbytes} bytes)"
 
+    def __copy__(self) -> SavedState:
+        return self  # it cannot be changed
+
+    def __deepcopy__(self, memo: Any) -> SavedState:
+        return self  # and a copy by way of a pickle would not keep a state by fork
+
     def __reduce__(self) -> Any:
         function, arguments = self.repeated(1).__reduce__()
         return function, (*arguments, True)
@@ -172,7 +181,7 @@ class SavedStates(Sequence[SavedState]):
     def with_notes(self, notes: Sequence[bytes]) -> SavedStates:
         """The same states, each with a note of whoever keeps the env behind it."""
         pieces = [bytes(one) + note + len(note).to_bytes(8, "little") for one, note in zip(self, notes, strict=True)]
-        return SavedStates(self._origins, b"".join(pieces), _bounds_of([len(one) for one in pieces]))
+        return SavedStates(self._origins, b"".join(pieces), _bounds_of([len(one) for one in pieces]), self._keepers)
 
     def split_notes(self) -> tuple[SavedStates, list[bytes]]:
         """What ``with_notes`` has put together."""
@@ -184,7 +193,7 @@ class SavedStates(Sequence[SavedState]):
                 raise StateError("a saved state that ends too soon")
             notes.append(self._buffer[end : last - 8])
             bounds[i, 1] = end
-        return SavedStates(self._origins, self._buffer, bounds), notes
+        return SavedStates(self._origins, self._buffer, bounds, self._keepers), notes
 
     @property
     def nbytes(self) -> int:
@@ -203,6 +212,7 @@ class SavedStates(Sequence[SavedState]):
         if isinstance(index, slice):
             origins = origins if len(origins) == 1 else origins[index]
             return SavedStates(origins, self._buffer, self._bounds[index], keepers[index])
+        index = operator.index(index)  # numpy would also take lists and masks
         first, last = self._bounds[index].tolist()
         origin = origins[0] if len(origins) == 1 else origins[index]
         return SavedState(origin, self._buffer, first, last, keepers[index] if keepers else None)
@@ -213,6 +223,12 @@ class SavedStates(Sequence[SavedState]):
     def __repr__(self) -> str:
         envs = ", ".join(sorted({origin.env for origin in self._origins}))
         return f"SavedStates({envs}, {len(self)} state{'' if len(self) == 1 else 's'}, {self.nbytes} bytes)"
+
+    def __copy__(self) -> SavedStates:
+        return self  # it cannot be changed
+
+    def __deepcopy__(self, memo: Any) -> SavedStates:
+        return self  # and a copy by way of a pickle would not keep a state by fork
 
     def __reduce__(self) -> Any:
         """Only the bytes of these states, though they may share a buffer with others."""

@@ -11,16 +11,20 @@ It is written to a file at the side, which takes the place of the former one whe
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import io
 import os
 import pickle
 import re
+import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, BinaryIO, NamedTuple
 
 from stepmill._version import __version__
-from stepmill.errors import ResourceError, StateError, summary
+from stepmill.errors import InputError, ResourceError, StateError, summary
 from stepmill.hosts.saving import PoolMemory
 from stepmill.settings import SETTINGS, Settings, check_settings
 from stepmill.values.saved_states import configuration_text
@@ -31,6 +35,7 @@ Place = str | os.PathLike[str] | BinaryIO
 
 _HEAD = re.compile(rb"stepmill checkpoint (\d{1,9}) (\S{1,40}) (\d{1,18}) ([0-9a-f]{8})\n")
 _MOST_HEAD = 120
+_MOST_READ = 1 << 28  # at a time: the size in the file may be any number
 
 
 # ---- what make was given -------------------------------------------------------------------------
@@ -155,8 +160,9 @@ class Checkpoint(NamedTuple):
             raise StateError(f"checkpoint: what the pool holds cannot be pickled: {summary(error)}") from error
         head = f"stepmill checkpoint {FORMAT} {__version__} {len(body)} {zlib.crc32(body):08x}\n".encode()
         if not isinstance(to, str | os.PathLike):
-            to.write(head)
-            to.write(body)
+            _check_file("checkpoint", to, "write")
+            _write_all(to, head)
+            _write_all(to, body)
             return
         path = os.fspath(to)
         try:
@@ -174,6 +180,7 @@ class Checkpoint(NamedTuple):
         if isinstance(place, str | os.PathLike):
             with open(place, "rb") as file:
                 return cls.read(file)
+        _check_file("resume", place, "readline")
         name = getattr(place, "name", "the file")
         head = _HEAD.fullmatch(place.readline(_MOST_HEAD))
         if head is None:
@@ -184,7 +191,7 @@ class Checkpoint(NamedTuple):
                 f"resume: {name} was written in format {int(form)} by stepmill {version.decode('ascii', 'replace')}: "
                 f"expected format {FORMAT}, and the same version, {__version__}: install that one to resume it"
             )
-        body = place.read(int(size))
+        body = _read_all(place, int(size))
         if len(body) != int(size) or f"{zlib.crc32(body):08x}".encode() != checksum:
             raise StateError(f"resume: {name} is damaged: its checksum is that of other bytes, or it ends too soon")
         try:
@@ -195,19 +202,66 @@ class Checkpoint(NamedTuple):
             raise StateError(f"resume: {name} cannot be read here: {summary(error)}") from error
 
 
+def _check_file(call: str, given: Any, method: str) -> None:
+    if not hasattr(given, method):
+        raise InputError(f"{call}: expected a path, as str or os.PathLike, or an open binary file, got {given!r:.200}")
+
+
+def _write_all(file: BinaryIO, content: bytes) -> None:
+    """A file without a buffer may take less than it is given, as when the disk is almost full."""
+    while content:
+        written = file.write(content)
+        if not isinstance(file, io.RawIOBase):  # it takes all, and others than Python's own do not say so
+            return
+        if written is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        content = content[written:]
+
+
+def _read_all(file: BinaryIO, size: int) -> bytes:
+    """That many bytes, or what there is: a file without a buffer may give less at a time."""
+    parts = []
+    while size > 0 and (part := file.read(min(size, _MOST_READ))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _alone(path: str) -> BinaryIO:
+    """A new file for writing, which no other process that writes the same checkpoint has until it is closed."""
+    while True:
+        file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb")
+        try:
+            with contextlib.suppress(OSError):  # not every file system can do that
+                fcntl.flock(file, fcntl.LOCK_EX)  # it ends with the process, however that ends
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # or another one has renamed it meanwhile
+                    file.truncate(0)
+                    return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
 def _replace(path: str, head: bytes, body: bytes) -> None:
+    path = os.path.realpath(path)  # a link stays one
+    if os.path.exists(path) and not os.path.isfile(path):  # a device or pipe would be no such thing any more
+        raise OSError(errno.EINVAL, "Not a regular file", path)
     side = f"{path}.part"
-    try:
-        with open(side, "wb") as file:
+    with _alone(side) as file:
+        try:
+            with contextlib.suppress(FileNotFoundError):  # whoever may read it may read the next one
+                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))
             file.write(head)
             file.write(body)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(side, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(side)
-        raise
+            os.replace(side, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(side)
+            raise
     with contextlib.suppress(OSError):  # the new name; not every file system can do that
         folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -228,6 +228,7 @@ OBSTACLES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "event": (lambda _: os.eventfd(0), "an object of the kernel open"),
     "device": (lambda _: os.open("/dev/ptmx", os.O_RDWR), r"a device open \(descriptor \d+, /dev/"),
     "file": (lambda _: tempfile.TemporaryFile(), "a file, whose position would be shared, open"),  # noqa: SIM115
+    "folder": (lambda _: os.open("/", os.O_RDONLY), "a folder, whose position would be shared, open"),
     "memory": (lambda _: mmap.mmap(-1, 4096), r"memory that it shares \(/dev/zero"),
     "timer": (lambda _: signal.setitimer(signal.ITIMER_VIRTUAL, 9999), "a timer"),
 }
@@ -259,6 +260,7 @@ def test_harmless_devices_and_memory_that_is_only_read_are_copied() -> None:
     def open_some(env: Any) -> None:
         unwrapped = env.unwrapped
         unwrapped.device = os.open("/dev/urandom", os.O_RDONLY)
+        unwrapped.place = os.open("/", os.O_PATH)
         before = set(os.listdir("/proc/self/fd"))
         with tempfile.TemporaryFile() as file:
             file.truncate(4096)
@@ -448,7 +450,7 @@ def test_a_restored_env_that_fails_is_built_again() -> None:
 
 
 @pytest.mark.parametrize("call", ["save", "restore"])
-@pytest.mark.parametrize("stride", [149, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [149, pytest.param(1, marks=pytest.mark.long)])
 def test_a_signal_handler_leaves_the_old_state_or_the_new_one(call: str, stride: int) -> None:
     with make(num_envs=2, seed=9, batch_size=2) as pool:
         pool.reset()
@@ -528,7 +530,7 @@ def test_a_clone_shares_the_memory_of_its_worker() -> None:
         pool.restore(states)
 
 
-@pytest.mark.parametrize("times", [20, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [20, pytest.param(10_000, marks=pytest.mark.long)])
 def test_saves_restores_and_forks_leave_nothing(times: int) -> None:
     with make(num_envs=2, seed=1) as pool:
         pool.reset()

@@ -20,7 +20,7 @@ from stepmill.hosts.elsewhere import EnvsElsewhere
 from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
 from stepmill.hosts.host import NativeStates
-from stepmill.hosts.process.caller.child_process import kill
+from stepmill.hosts.process.caller.child_process import is_over, kill
 from stepmill.hosts.process.caller.clones import Clones, WakeCall, is_ticket
 from stepmill.hosts.process.caller.construction import build_error
 from stepmill.hosts.process.caller.handles import WorkerHandle
@@ -43,6 +43,8 @@ from stepmill.system.warn_once import warn
 _ATTACH_S = 5.0
 # How long a worker may take to finish its step and close its envs when the pool is closed.
 _CLOSE_S = 5.0
+# How long a worker has to finish a call that was given up.
+_STUCK_S = 5.0
 
 
 class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
@@ -241,10 +243,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
 
         For states by fork, other workers are made. They take their places when this has returned.
         """
-        if self._simulators is not None:  # before we ask: what replaces a worker that dies now is told
-            changes = [self._simulators.change_in(*one) for one in zip(env_ids, states, strict=True)]
-            former += map(self._model_changes.get, env_ids)
-            self._remember_changes(env_ids, changes)
+        self._remember_states(env_ids, states, former)
         given = dict(zip(env_ids, states, strict=True))
         tickets = {} if self.is_native else {env_id: one for env_id, one in given.items() if is_ticket(one)}
         others = [env_id for env_id in env_ids if env_id not in tickets]
@@ -304,10 +303,22 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         if self._successors:
             uninterrupted(lambda _: self._drop_successors())
         self._remember_changes(env_ids, former)
+        self._end_stuck(env_ids)
         questions = [pickle.dumps(("state", "put_back", (), {}))] * len(env_ids)
         answers = uninterrupted(lambda _: self._answers("call", env_ids, questions))
         # The error that led here says which worker died; its envs are built again.
         _raise_first([one for one in answers if not (isinstance(one, _FailedCall) and one.is_loss)])
+
+    def _end_stuck(self, env_ids: Sequence[int]) -> None:
+        """Kills the workers that are still in a call that was given up: nobody can interrupt the wait for them."""
+        end = time.monotonic() + _STUCK_S
+        for env_id in env_ids:
+            worker = self._workers[self._worker_of[env_id]]
+            while not self.at_rest(env_id):
+                if time.monotonic() >= end:
+                    kill(worker.pidfd)
+                    break
+                is_over(worker.pidfd, 0.01)
 
     # ---- the envs themselves -----------------------------------------------------------------
 

@@ -119,6 +119,16 @@ class Wire:
             self._check_ours()
             self._socket.shutdown(socket.SHUT_RDWR)
 
+    def cut(self, *, hang_up: bool) -> None:
+        """Closes this end, and before that hangs up, if wanted: in a process where no env's code runs.
+
+        Even if a signal handler raises meanwhile, the descriptor is closed with the socket.
+        """
+        if hang_up:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
     def send(self, message: Any, fds: Sequence[int] = (), timeout: float | None = None) -> None:
         """Sends a message, with copies of ``fds``, which the caller keeps."""
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)

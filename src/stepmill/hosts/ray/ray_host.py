@@ -194,24 +194,22 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
         return self._ask("save_envs", env_ids, lambda ids, _: (ids, by))
 
-    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], _: list[Any]) -> None:
+    def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
         """Asks all actors at once. Until its next order, an actor keeps what its envs were before."""
-        if self._simulators is not None:
-            self._refuse_changed_models(env_ids, states)
+        self._remember_states(env_ids, states, former)
         self._ask("load_envs", env_ids, lambda ids, places: (ids, [states[i] for i in places]))
 
-    def put_back(self, env_ids: Sequence[int], _: Sequence[Any]) -> None:
+    def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
+        self._remember_changes(env_ids, former)
+
         def ask(question: _Question) -> None:
             with suppress(WorkerDiedError, EnvTimeoutError):  # its envs are lost, as after a step
                 self._answers("put_back", env_ids, [question])
 
-        def work(_: int | None) -> None:
-            assert self._actors is not None
-            asked = self._questions("put_back", env_ids, lambda ids, _: (ids,))
-            # An actor that has just been started was given nothing.
-            raise_first([partial(ask, one) for one in asked if self._actors.is_ready(one.group)])
-
-        uninterrupted(work)
+        assert self._actors is not None
+        asked = self._questions("put_back", env_ids, lambda ids, _: (ids,))
+        # An actor that has just been started was given nothing.
+        raise_first([partial(ask, one) for one in asked if self._actors.is_ready(one.group)])
 
     # ---- the envs themselves -----------------------------------------------------------------
 

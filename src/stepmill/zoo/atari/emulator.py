@@ -21,6 +21,7 @@ class Emulator(ale_py.ALEInterface):
     """
 
     _AT_ONCE = 64  # draws
+    _SETTLED = 4  # frames after a reset
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,13 +66,26 @@ class Emulator(ale_py.ALEInterface):
     def get_state(self) -> tuple[Any, ...]:
         """All but the screen. Of the emulator's own generator nothing depends any more."""
         sticky = (self._last, self._taken, self._bits.state) if self._probability else None
-        return ale_py.__version__, self.cloneState().serialize(), sticky
+        return ale_py.__version__, self.getEpisodeFrameNumber(), self.cloneState().serialize(), sticky
+
+    def _draw_frames(self, count: int) -> None:
+        """As many since a reset, or more if they are settled: of the first ones, not all is in the emulator's state.
+
+        Tetris and qbert show it, and count a frame more or less.
+        """
+        drawn = self.getEpisodeFrameNumber()
+        if count < self._SETTLED and drawn != count:
+            super().reset_game()
+            drawn = 0
+        for _ in range(drawn, count):
+            super().act(NOOP)
 
     def set_state(self, state: tuple[Any, ...]) -> None:
         """Goes on from a state of the same game, which must be loaded."""
-        version, system, sticky = state
+        version, frames, system, sticky = state
         if version != ale_py.__version__:
             raise StateError(f"expected a state of ale-py {ale_py.__version__}, got one of {version}")
+        self._draw_frames(min(frames, self._SETTLED))
         self.restoreState(ale_py.ALEState(system))
         if sticky is not None:
             self._last, self._taken, self._bits.state = sticky

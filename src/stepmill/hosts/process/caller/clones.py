@@ -74,9 +74,7 @@ class Clone:
 
     def end(self) -> None:
         """Ends the process."""
-        if os.getpid() == self._owner:  # a forked child has a copy of the descriptor
-            self.wire.hang_up()
-        self.wire.close()
+        self.wire.cut(hang_up=os.getpid() == self._owner)  # a forked child has only a copy of the descriptor
 
     def __del__(self) -> None:
         try:  # noqa: SIM105  (when the interpreter ends, contextlib may be gone)
@@ -139,7 +137,6 @@ class Clones:
 
         It is asked where signal handlers can interrupt it, for a worker may be stopped; all else is done elsewhere.
         """
-        self._check_room(len(workers))
         worker_ids = [worker.worker_id for worker in workers]
         shares = self._launcher.shares
         clones = [Clone(shares[one].python, about) for one, about in zip(worker_ids, abouts, strict=True)]
@@ -153,6 +150,7 @@ class Clones:
             raise
 
     def _prepare(self, workers: Sequence[WorkerHandle], clones: Sequence[Clone], call: int) -> None:
+        self._check_room(len(workers))
         self._launcher.hold(worker.worker_id for worker in workers)
         for worker, clone in zip(workers, clones, strict=True):
             clone.connect(worker, call)
@@ -171,23 +169,27 @@ class Clones:
         return StateTicket(_TICKET.pack(_MARK, self._pool, number), "fork", clone)
 
     def _check_room(self, count: int) -> None:
-        alive = self.alive()
-        if len(alive) + count > self.limit:
+        # No clone is in this frame: what is raised holds it.
+        there, used = self._take_stock()
+        if there + count > self.limit:
             raise ResourceError(
-                f"save: {len(alive)} states saved by fork are in use, each with a sleeping process, and {count} more "
-                f"would be too many: pool.clone_limit={self.limit}. Drop states that you no longer need, or raise it"
+                f"save: {there} states saved by fork are in use, each with a process, and {count} more would be "
+                f"too many: pool.clone_limit={self.limit}. Drop states that you no longer need, or raise it"
             )
-        if not alive or sum(clone.most_memory() for clone in alive) <= self._most_memory(0):
-            return
-        self._looks += 1
-        alive[self._looks % len(alive)].memory()  # they grow slowly: one of them is looked at each time
-        used = sum(clone.memory(now=False) for clone in alive)
-        most = self._most_memory(used)
-        if used > most:
+        if used > (most := self._most_memory(used)):
             raise ResourceError(
-                f"save: the {len(alive)} states that were saved by fork have {used >> 20} MiB of memory, more than "
+                f"save: the {there} states that were saved by fork have {used >> 20} MiB of memory, more than "
                 f"{most >> 20} MiB: {self._shown_memory()}. Drop states that you no longer need, or raise it"
             )
+
+    def _take_stock(self) -> tuple[int, int]:
+        """How many there are, and their memory; 0 if it cannot be too much."""
+        alive = self.alive()
+        if not alive or sum(clone.most_memory() for clone in alive) <= self._most_memory(0):
+            return len(alive), 0
+        self._looks += 1
+        alive[self._looks % len(alive)].memory()  # they grow slowly: one of them is looked at each time
+        return len(alive), sum(clone.memory(now=False) for clone in alive)
 
     def _most_memory(self, used: int) -> int:
         if self.memory is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import stat
@@ -61,7 +62,9 @@ def _descriptors(own: Collection[int]) -> Iterator[str]:
             continue
         with contextlib.suppress(OSError):  # the one that we have just looked through
             path = os.readlink(f"/proc/self/fd/{fd}")
-            what = _kind_of(os.fstat(fd).st_mode, path)
+            mode = os.fstat(fd).st_mode
+            is_place = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH  # which can be neither read nor written
+            what = None if is_place else _kind_of(mode, path)
             if what is not None:
                 yield f"{what} open (descriptor {fd}, {path})"
 
@@ -75,7 +78,9 @@ def _kind_of(mode: int, path: str) -> str | None:
         return None if path in _HARMLESS_DEVICES else "a device"
     if stat.S_ISREG(mode):
         return "a file, whose position would be shared,"
-    if stat.S_ISDIR(mode) or path == "anon_inode:[pidfd]":  # without anything that could change
+    if stat.S_ISDIR(mode):
+        return "a folder, whose position would be shared,"
+    if path == "anon_inode:[pidfd]":  # without anything that could change
         return None
     return "an epoll" if "eventpoll" in path else "an object of the kernel"
 
