@@ -391,6 +391,7 @@ def test_the_public_surface() -> None:
         "Verification",
         "Verifications",
         "__version__",
+        "compile",
         "errors",
         "jit",
         "list_all_envs",

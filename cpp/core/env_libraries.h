@@ -4,11 +4,11 @@
 #include <string>
 
 #include "core/env/env_table.h"
-#include "stepmill/c_env.h"
+#include "core/env/c_env.h"
 
 namespace stepmill {
 
-// Loads a library that exports `stepmill_env_table` (`core/env/own_library.h`) or `stepmill_c_env` (`stepmill/c_env.h`) from an open file, and keeps its class
+// Loads a library that exports `stepmill_env_table` (`core/own_library.h`) or `stepmill_c_env` (`stepmill/c_env.h`) from an open file, and keeps its class
 // under `name`. Loads nothing if the name is known already. Throws std::runtime_error if it cannot be loaded or fits another version.
 //
 // A library is never unloaded: a pool, a batch or an exception may still refer to its code.

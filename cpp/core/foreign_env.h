@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/env/env_table.h"
-#include "stepmill/c_env.h"
+#include "core/env/c_env.h"
 
 namespace stepmill {
 

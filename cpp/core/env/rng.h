@@ -3,7 +3,7 @@
 // `Rng(seed)` equals `np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))`. The generator and the
 // seeding are short and on the hot path, so they are written here; distributions other than the uniform one are numpy's
 // own code: in the engine from the static library in the numpy wheel, in a library of an author's own through the engine
-// (`core/env/own_library.h`).
+// (`core/own_library.h`).
 #pragma once
 
 #include <cstdint>

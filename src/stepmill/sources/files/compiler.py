@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import stepmill
+from stepmill import _native
 from stepmill.errors import CompileError, MissingPackageError
 from stepmill.sources.files.task_file import env_classes
 
-INCLUDES = Path(stepmill.__file__).parent / "include"
+INCLUDES = Path(_native.__file__).parent / "include"
 _LEAST = {"g++": 11, "clang++": 14}  # the first with all of C++20 that an env needs
 _INSTALL = "apt install g++, dnf install gcc-c++, or pip install 'stepmill[compile]', which brings one"
 _MOST_LINES = 12
@@ -107,7 +107,7 @@ def compile_class(compiler: Compiler, path: Path, name: str, flags: Sequence[str
     """Compiles one class of a file, or raises what the compiler said about it."""
     with tempfile.TemporaryDirectory(prefix="stepmill-") as folder:
         lines, library, made_of = (Path(folder) / one for one in ("own.cpp", "own.so", "own.d"))
-        lines.write_text(f'#include <core/env/own_library.h>\nSTEPMILL_LIBRARY(::{name}, "{name}")\n')
+        lines.write_text(f'#include <core/own_library.h>\nSTEPMILL_LIBRARY(::{name}, "{name}")\n')
         command = [*compiler.command, *own_flags(), *flags, f"-I{INCLUDES}", f"-I{path.parent}"]
         command += ["-include", str(path), "-MD", "-MF", str(made_of), str(lines), "-o", str(library), *_LINKING]
         before = _cpu_of_children()

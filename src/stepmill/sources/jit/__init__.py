@@ -1,4 +1,4 @@
-"""``stepmill.jit``: envs written in Python that Numba compiles. ``jit_class`` is what the decorator returns,
-``python_twin`` runs it as Python, ``with_numba`` compiles it, and ``jit_library`` gives the machine code to the engine,
-here and in workers.
+"""``stepmill.jit``: envs written in Python that Numba compiles. ``declaration`` is what the author has
+written, ``python_twin`` runs it as Python, ``with_numba`` compiles it, ``jit_library`` gives the machine code to the
+engine, here and in workers, and ``jit_class`` is what the decorator returns.
 """

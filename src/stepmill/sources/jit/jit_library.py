@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stepmill import _native
 from stepmill.sources.files.cache import Cache, Entry
 from stepmill.sources.files.env_library import Machine
-from stepmill.sources.jit.jit_class import JitClass
+from stepmill.sources.jit.declaration import Declaration
 from stepmill.system.optional import NUMBA, require
 from stepmill.values.spaces import ArrayLeaf, FlatSpace
 
@@ -104,7 +104,7 @@ def _arrays(flat: FlatSpace) -> Any:
     return (_Array * len(flat.leaves))(*(_array(leaf, is_named) for leaf in flat.leaves))
 
 
-def _c_env(jit_class: JitClass, addresses: dict[str, int]) -> _Env:
+def _c_env(jit_class: Declaration, addresses: dict[str, int]) -> _Env:
     spaces = {"observation": jit_class.observation, "action": jit_class.action, "info": jit_class.info}
     settings = [
         _Setting(key.encode(), _SETTING_TYPES.index(type(value)), float(value))
@@ -134,13 +134,13 @@ _kept: list[Any] = []  # what the engine refers to, for good
 class JitLibrary:
     """A compiled class. Its pickle holds the machine code, so workers need not compile it again."""
 
-    jit_class: JitClass
+    jit_class: Declaration
     env_class: str  # the name under which the engine knows it
     machine: Machine = field(repr=False)
     functions: dict[str, Function] = field(repr=False)
 
     @classmethod
-    def compiled(cls, jit_class: JitClass) -> JitLibrary:
+    def compiled(cls, jit_class: Declaration) -> JitLibrary:
         """The library of a class, compiled unless it was before."""
         # Two classes of one name are two classes, in one program or in several: a worker may serve more than one.
         name = f"{jit_class.__qualname__}@{os.urandom(8).hex()}"
@@ -157,7 +157,7 @@ class JitLibrary:
         return _received, (self.jit_class, self.env_class, self.machine, _packed(self.functions))
 
 
-def _received(jit_class: JitClass, name: str, machine: Machine, code: bytes) -> JitLibrary:
+def _received(jit_class: Declaration, name: str, machine: Machine, code: bytes) -> JitLibrary:
     """A class that came from another process or machine, loaded; compiled again if that machine is another kind."""
     here = Machine.here()
     functions = _unpacked(jit_class, code) if machine == here else _compiled_or_kept(jit_class)
@@ -168,12 +168,12 @@ def _packed(functions: dict[str, Function]) -> bytes:
     return pickle.dumps({name: (one.symbol, one.code) for name, one in functions.items()})
 
 
-def _unpacked(jit_class: JitClass, code: bytes) -> dict[str, Function]:
+def _unpacked(jit_class: Declaration, code: bytes) -> dict[str, Function]:
     c_functions = _compiler(jit_class)
     return {name: c_functions.Function.from_code(*one) for name, one in pickle.loads(code).items()}
 
 
-def _compiler(jit_class: JitClass) -> Any:
+def _compiler(jit_class: Declaration) -> Any:
     """The module that needs Numba."""
     require(
         *NUMBA, f"{jit_class.__name__} is a stepmill.jit class, and make(..., jit=False) runs it in Python; compiled it"
@@ -184,7 +184,7 @@ def _compiler(jit_class: JitClass) -> Any:
     return c_functions
 
 
-def _compiled_or_kept(jit_class: JitClass) -> dict[str, Function]:
+def _compiled_or_kept(jit_class: Declaration) -> dict[str, Function]:
     """The functions of a class, compiled unless they were before, in this program or another."""
     c_functions = _compiler(jit_class)
     from stepmill.sources.jit.with_numba.fingerprint import fingerprint

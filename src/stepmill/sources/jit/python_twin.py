@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 from collections import namedtuple
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from stepmill.errors import ResetOptionError
+from stepmill.sources.jit.declaration import Declaration
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import leaves, map_tree, map_trees
-
-if TYPE_CHECKING:
-    from stepmill.sources.jit.jit_class import JitClass
 
 
 class Numbers(np.ndarray):
@@ -68,7 +66,7 @@ def _set_field(self: Any, name: str, value: Any) -> None:
 class PythonTwin(gymnasium.Env[Any, Any]):
     """One env. Its state can be saved, as that of the native one."""
 
-    def __init__(self, jit_class: JitClass, settings: dict[str, Any]) -> None:
+    def __init__(self, jit_class: Declaration, settings: dict[str, Any]) -> None:
         author = jit_class.env_class
         self._class = jit_class
         self.observation_space, self.action_space = jit_class.observation.space, jit_class.action.space

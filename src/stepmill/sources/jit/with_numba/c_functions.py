@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from numba.np import numpy_support
 
 from stepmill.errors import CompileError
-from stepmill.sources.jit.jit_class import JitClass
+from stepmill.sources.jit.declaration import Declaration
 from stepmill.sources.jit.python_twin import in_tree
 from stepmill.sources.jit.with_numba.env_types import RANDOM, FieldsType, array_at, place_of, wide
 from stepmill.sources.jit.with_numba.same_numbers import compiled, forbid_approximations, renamed
@@ -122,7 +122,7 @@ def _putting_settings(fields: FieldsType) -> Any:
     return put
 
 
-def _options_of(jit_class: JitClass) -> Any:
+def _options_of(jit_class: Declaration) -> Any:
     """The options of a reset, with the defaults of those that are NaN: they were not given."""
     defaults = list(jit_class.options.values())
     whole = types.BaseTuple.from_types([types.float64] * len(defaults), jit_class.options_type)
@@ -221,7 +221,7 @@ class Function:
 
 
 @global_compiler_lock
-def compile_functions(jit_class: JitClass) -> dict[str, Function]:
+def compile_functions(jit_class: Declaration) -> dict[str, Function]:
     """Init, reset, step and observe."""
     known = ("init", "reset", "step", "observe")
     own = {name: compiled(jit_class.functions[name]) for name in known if name in jit_class.functions}
@@ -287,7 +287,7 @@ def _c_function(body: Any, count: int) -> Function:
     return Function(result.fndesc.llvm_cfunc_wrapper_name, code, result.library)
 
 
-def _explained(jit_class: JitClass, error: errors.NumbaError) -> str:
+def _explained(jit_class: Declaration, error: errors.NumbaError) -> str:
     """Numba's message, as far as the author's lines are concerned."""
     text = re.sub(r"\x1b\[[\d;]*m|@[0-9a-f]{8,}", "", str(error))
     text = re.sub(

@@ -21,14 +21,14 @@ from numba.extending import (
 )
 from numba.np import arrayobj, numpy_support
 
-from stepmill.sources.jit.jit_class import JitClass
+from stepmill.sources.jit.declaration import Declaration
 from stepmill.sources.jit.with_numba.same_numbers import compiled
 
 
 class FieldsType(types.Type):
     """``self``: a pointer to the memory of an env."""
 
-    def __init__(self, jit_class: JitClass) -> None:
+    def __init__(self, jit_class: Declaration) -> None:
         self.jit_class = jit_class
         self.constants = jit_class.constants()
         super().__init__(f"{jit_class.__qualname__}@{id(jit_class):x}")

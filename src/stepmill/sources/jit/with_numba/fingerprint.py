@@ -14,7 +14,7 @@ import numpy as np
 from stepmill._version import __version__
 from stepmill.sources.files.cache import key_of
 from stepmill.sources.files.env_library import Machine
-from stepmill.sources.jit.jit_class import JitClass
+from stepmill.sources.jit.declaration import Declaration
 
 _CONSTANTS = (bool, int, float, str, bytes, type(None), type(Ellipsis))
 
@@ -23,7 +23,7 @@ class _Unknown(Exception):
     """Something whose value cannot be told from its look."""
 
 
-def fingerprint(jit_class: JitClass) -> str | None:
+def fingerprint(jit_class: Declaration) -> str | None:
     """A key that differs if the code would; None if functions refer to something that cannot be compared."""
     here = Machine.here()
     try:
@@ -41,7 +41,7 @@ def fingerprint(jit_class: JitClass) -> str | None:
     return key_of(facts)
 
 
-def _spaces(jit_class: JitClass) -> tuple[Any, ...]:
+def _spaces(jit_class: Declaration) -> tuple[Any, ...]:
     return jit_class.observation, jit_class.action, jit_class.info
 
 
