@@ -38,10 +38,10 @@ class StateOrigin:
         for field in fields(self):
             mine, its = getattr(self, field.name), getattr(target, field.name)
             if mine != its:
-                what = {"stepmill": "another version of stepmill", "code": "other code"}.get(field.name)
+                others = {"stepmill": "another version of stepmill", "code": "other code"}
                 raise StateError(
-                    f"restore: env {env_id} cannot take a state of {what or f'another {field.name}'}: it was saved with {mine!r}, and the "
-                    f"env has {its!r}"
+                    f"restore: env {env_id} cannot take a state of {others.get(field.name, f'another {field.name}')}: "
+                    f"it was saved with {mine!r}, and the env has {its!r}"
                 )
         raise AssertionError("these are equal")
 
