@@ -32,14 +32,14 @@ class StateOrigin:
     action_space: str = ""
     stepmill: str = __version__
 
-    def refuse(self, target: StateOrigin, env_id: int) -> NoReturn:
-        """Says why an env of another origin cannot take it."""
+    def refuse(self, call: str, target: StateOrigin, env_id: int) -> NoReturn:
+        """Says why an env of another origin cannot take it. ``call``: what the user called."""
         for field in fields(self):
             mine, its = getattr(self, field.name), getattr(target, field.name)
             if mine != its:
                 what = "version of stepmill" if field.name == "stepmill" else field.name
                 raise StateError(
-                    f"restore: env {env_id} cannot take a state of another {what}: it was saved with {mine!r}, and the "
+                    f"{call}: env {env_id} cannot take a state of another {what}: it was saved with {mine!r}, and the "
                     f"env has {its!r}"
                 )
         raise AssertionError("these are equal")
