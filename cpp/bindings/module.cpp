@@ -355,6 +355,7 @@ NB_MODULE(_native, m) {
       .def("name_successor", &ProcessHost::name_successor, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a,
            "outbox"_a)
       .def("drop_successors", &ProcessHost::drop_successors)
+      .def("install_successors", &ProcessHost::install_successors)
       .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a)
       .def("post", &ProcessHost::post, "env_id"_a, "question"_a)
       .def("take_posted", &ProcessHost::take_posted)

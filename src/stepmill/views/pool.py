@@ -44,7 +44,7 @@ from stepmill.views.order import record_order, replay_order
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
-    from stepmill.hosts.process.caller.clones import Clones
+    from stepmill.hosts.process.caller.clones import CloneTickets
     from stepmill.tools.watching.watch import Watch
 
 __all__ = ["Array", "PoolView"]
@@ -437,8 +437,8 @@ class PoolView(Uncopyable):
     def clone_memory(self, size: int | None) -> None:
         self._clones("clone_memory").memory = None if size is None else whole_number("clone_memory", size, 0)
 
-    def _clones(self, name: str) -> Clones:
-        clones: Clones | None = getattr(self._host, "clones", None)
+    def _clones(self, name: str) -> CloneTickets[Any]:
+        clones: CloneTickets[Any] | None = getattr(self._host, "clones", None)
         if clones is None:
             raise UnsupportedError(f"{name}: only worker processes are saved by fork (backend='process')")
         return clones
