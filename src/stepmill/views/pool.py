@@ -421,7 +421,10 @@ class PoolView(Uncopyable):
 
     @property
     def clone_limit(self) -> int:
-        """How many states by fork may be in use at a time, each with a sleeping process: 64, until you set it."""
+        """How many states by fork may be in use at a time, each with a sleeping process: 64, until you set it.
+
+        On Ray, in each actor.
+        """
         return self._clones("clone_limit").limit
 
     @clone_limit.setter
@@ -430,7 +433,10 @@ class PoolView(Uncopyable):
 
     @property
     def clone_memory(self) -> int | None:
-        """How many bytes of memory these processes may have; None, until you set it: a quarter of what is free."""
+        """How many bytes of memory these processes may have; None, until you set it: a quarter of what is free.
+
+        On Ray, in each actor.
+        """
         return self._clones("clone_memory").memory
 
     @clone_memory.setter

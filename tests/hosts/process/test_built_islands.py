@@ -17,6 +17,8 @@ from support.backends import play
 from support.envs import AnsweringEnv, Plain
 from support.envs.faulty import FaultyEnv
 from support.envs.many_spaces import WildEnv
+from support.envs.sealed import Walker
+from support.lanes import assert_states_go_on
 from support.probes import assert_same
 from support.processes import kill_worker
 from support.waiting import Gate
@@ -89,6 +91,13 @@ def test_arrays_and_spaces_go_both_ways_between_versions_of_numpy() -> None:
             ((args, _),) = pool.call("echo", *given)
         assert_same(list(args[:4]), given[:4])
         assert args[4] == given[4]
+
+
+@pytest.mark.parametrize("name", ["python", "nle"])
+@pytest.mark.parametrize(("task", "kind"), [(Walker, "fork"), (WildEnv, "methods")])
+def test_states_are_saved_and_restored_by_other_versions(name: str, task: Any, kind: str) -> None:
+    with stepmill.make(task, num_envs=2, num_workers=2, python=built(name), seed=5) as pool:
+        assert_states_go_on(pool, kind)
 
 
 def test_code_by_value_is_refused_by_another_python() -> None:

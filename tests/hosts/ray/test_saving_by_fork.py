@@ -78,6 +78,7 @@ def test_async_envs_in_flight_do_not_notice(ray_here: Any) -> None:
         pool.fork(2, [3])
 
 
+@pytest.mark.slow
 def test_an_env_with_its_own_methods_is_saved_by_them(ray_here: Any) -> None:
     with make(ProbeTwin) as pool:
         assert pool.state_kind == "methods"
@@ -174,6 +175,7 @@ def test_a_clone_ends_with_the_last_state_that_is_its(ray_here: Any) -> None:
         go(pool)
 
 
+@pytest.mark.slow
 def test_clones_end_with_the_pool(ray_here: Any) -> None:
     pool = make(num_envs=2)
     pool.reset()
@@ -211,6 +213,7 @@ def open_socket(env: Any) -> None:
     env.unwrapped.obstacle = socket.socketpair()
 
 
+@pytest.mark.slow
 def test_the_limits_are_those_of_each_actor(ray_here: Any) -> None:
     with make() as pool:
         assert (pool.clone_limit, pool.clone_memory) == (64, None)
