@@ -177,6 +177,7 @@ class EnvActor:
         payload, settings, self._first, model_changes, finisher = pickle.loads(self._task)
         self._engine: _native.Engine = open_engine(open_local_host(payload.source(), settings, finisher), settings)
         self._host = self._engine.host
+        self._states = ActorStates(self._host)
         # Whoever waits for all envs has no use for some of them.
         self._patience = None if settings.waits_for_all else _NEXT_S
         is_inline = self._host.backend == "inline" and not self._host.is_native
@@ -184,7 +185,6 @@ class EnvActor:
             self._host.keeps_former, self._host.state_advice = True, BY_FORK
         in_python = (functools.partial(_read_mail, self._host), write_own_note) if is_inline else (None, None)
         self._parcels = _native.ParcelServer(self._engine, *in_python)
-        self._states = ActorStates(self._host)
         if model_changes:
             self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
 
@@ -277,7 +277,8 @@ class EnvActor:
     def close(self) -> bytes | None:
         """Closes the envs. Returns what they raised, if anything."""
         try:
-            if hasattr(self, "_engine"):
+            if hasattr(self, "_states"):
+                self._states.forget()
                 self._engine.close()
         except BaseException as error:
             return self._described(error)
