@@ -332,6 +332,21 @@ def test_an_actor_forgets_what_its_envs_were(there: Callable[..., Any]) -> None:
             assert (list(kept._given), kept._former) == ([], [])
 
 
+def test_a_call_that_is_refused_at_once_takes_nothing_back_from_the_one_before(there: Callable[..., Any]) -> None:
+    """Its order may still be on its way when the next one is refused by the driver."""
+    with there(ProbeTwin, "inline", seed=1) as pool:
+        pool.reset()
+        states = pool.save()
+        pool.step(np.zeros(4, np.float32))
+        own: ActorStates = actors_of(pool)[0]._actor._states
+        own.load_envs([0], pool._host.save_envs([0], None))
+        own.put_back([1])
+        assert list(own._given) == [0]
+        own.put_back([0])
+        assert list(own._given) == []
+        pool.restore(states)
+
+
 # ---- managers ------------------------------------------------------------------------------------
 
 

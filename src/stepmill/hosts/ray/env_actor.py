@@ -364,10 +364,11 @@ class ActorStates:
         self._given = env_ids
         self._host.load_envs(env_ids, states, self._former)
 
-    def put_back(self, _: Sequence[int]) -> None:
+    def put_back(self, env_ids: Sequence[int]) -> None:
+        """Unless they were given nothing: what an earlier call has given to other envs stays theirs."""
         given, former = self._given, self._former
-        self._given, self._former = (), []
-        if given:
+        if list(env_ids) == list(given):
+            self._given, self._former = (), []
             uninterrupted(lambda _: self._host.put_back(given, former))
 
 
