@@ -288,7 +288,7 @@ NB_MODULE(_native, m) {
       .def(nb::init<nb::object, nb::handle, nb::handle, bool, int, const Seeds&>(), "host"_a, "observation_tree"_a,
            "action_tree"_a, "has_object_actions"_a, "bounds"_a, "seeds"_a)
       .def("send", &Engine::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
-      .def("recv", &Engine::recv, "timeout"_a = nb::none())
+      .def("recv", &Engine::recv, "timeout"_a = nb::none(), "at_least"_a = nb::none())
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
            "steps_only"_a = false)
       .def("count_elsewhere", &Engine::count_elsewhere, "steps"_a, "episodes"_a, "failures"_a)

@@ -226,13 +226,13 @@ class PoolView(Uncopyable):
             seeds = None if seeds is None else [seeds[one] for one in env_id]
         self._engine.send_reset(env_id, seeds, options)
 
-    def recv_into(self, owner: object, name: str, timeout: float | None = None) -> None:
-        """Receives a batch and makes it an attribute: ``owner.name = pool.recv(timeout)``, with nothing in between.
+    def recv_into(self, owner: object, name: str, timeout: float | None = None, at_least: int | None = None) -> None:
+        """Receives a batch and makes it an attribute: ``owner.name = pool.recv(...)``, with nothing in between.
 
         A signal handler may raise between any two instructions of Python, as Ctrl-C does. After this call the batch is
         the attribute, or it is still in flight: it cannot be lost on the way.
         """
-        _native.call_into(owner, name, self._engine.recv, timeout)
+        _native.call_into(owner, name, self._engine.recv, timeout, at_least)
 
     def drain(self) -> list[Any]:
         """Receives all that is in flight, such as what an interrupted call has left, and returns it.
