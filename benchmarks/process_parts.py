@@ -45,8 +45,9 @@ def start(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 
 def forked_states(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """Medians: a fork of the env's process by the system, a save, what the sleeping process has alone right after it, and
-    a restore. The env steps in between.
+    """Medians: a fork by the system, a save, what the sleeping process has alone right after it, and a restore.
+
+    The env steps in between.
     """
     out = []
     for holds in HELD:
