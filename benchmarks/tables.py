@@ -176,6 +176,7 @@ def forked_states(results: Results) -> Table:
         results["parts"]["forked-states"],
         ("it has", lambda row: row["holds"]),
         ("save", lambda row: f"{row['save_s'] * 1e3:,.1f} ms"),
+        ("os.fork in its process", lambda row: f"{row['fork_s'] * 1e3:,.1f} ms"),
         ("memory of the copy alone, right after", lambda row: f"{row['private_bytes'] / 1e6:,.1f} MB"),
         ("restore", lambda row: f"{row['restore_s'] * 1e3:,.1f} ms"),
     )

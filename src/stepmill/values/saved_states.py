@@ -33,14 +33,14 @@ class StateOrigin:
     code: str = ""  # of native envs that are not a part of stepmill: the memory of others has another layout
     stepmill: str = __version__
 
-    def refuse(self, target: StateOrigin, env_id: int) -> NoReturn:
-        """Says why an env of another origin cannot take it."""
+    def refuse(self, call: str, target: StateOrigin, env_id: int) -> NoReturn:
+        """Says why an env of another origin cannot take it. ``call``: what the user called."""
         for field in fields(self):
             mine, its = getattr(self, field.name), getattr(target, field.name)
             if mine != its:
                 others = {"stepmill": "another version of stepmill", "code": "other code"}
                 raise StateError(
-                    f"restore: env {env_id} cannot take a state of {others.get(field.name, f'another {field.name}')}: "
+                    f"{call}: env {env_id} cannot take a state of {others.get(field.name, f'another {field.name}')}: "
                     f"it was saved with {mine!r}, and the env has {its!r}"
                 )
         raise AssertionError("these are equal")
