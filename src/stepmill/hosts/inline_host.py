@@ -30,6 +30,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     backend = "inline"
     is_native = False
+    code = ""
     state_ways = WAYS
     keeps_former = False  # whether envs elsewhere may not take their states, so that those here are put back
 

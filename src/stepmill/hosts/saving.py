@@ -78,7 +78,7 @@ class StateKeeper:
         for env_id, (config, key) in enumerate(zip(configs, keys, strict=True)):
             if key not in known:
                 simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
-                told = configuration_text(config), limits[env_id], simulator, *spaces
+                told = configuration_text(config), limits[env_id], simulator, *spaces, engine.host.code
                 known[key] = StateOrigin(name, self._ways[0], *told)
         origins = tuple(known[key] for key in keys)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins

@@ -67,7 +67,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         self._renderer = Renderer(source) if isinstance(source, NativeSource) else None
         self._source_id = source.id
         if isinstance(source, NativeSource):
-            self._simulators = source.simulators
+            self._simulators, self.code = source.simulators, source.code
         else:
             self.episode_limits = [env.max_episode_steps for env in source.envs]
         self._start_timeout = settings.start_timeout

@@ -64,7 +64,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         self.is_native = isinstance(source, NativeSource)
         self._source_id = source.id
         if isinstance(source, NativeSource):
-            self._simulators = source.simulators
+            self._simulators, self.code = source.simulators, source.code
         else:
             self.episode_limits = [env.max_episode_steps for env in source.envs]
         self._thread: LastingThread | None = LastingThread()

@@ -82,6 +82,11 @@ class EnvLibrary:
         """The name under which the engine knows it."""
         return f"{self.name}@{self.key}"
 
+    @property
+    def code(self) -> str:
+        """What it was compiled of, on any machine: the author's files, or the library itself."""
+        return digest(b"".join(self.sources.values()) or self.library)
+
     def load(self) -> EnvLibrary:
         """Makes the class known to the engine of this process."""
         descriptor = os.memfd_create(f"stepmill {self.name}", os.MFD_CLOEXEC)
