@@ -89,7 +89,7 @@ def test_a_wrong_setting_is_refused_in_its_words(library: str) -> None:
 
 
 @LANGUAGES
-def test_states_are_saved_restored_and_forked(library: str) -> None:
+def test_states_are_saved_restored_and_forked_while_it_is_watched(library: str) -> None:
     actions = np.random.default_rng(2).integers(0, 2, (30, 4))
     with stepmill.make(library, num_envs=4, seed=5, max_episode_steps=12) as pool:
         pool.reset()
@@ -100,8 +100,9 @@ def test_states_are_saved_restored_and_forked(library: str) -> None:
         for row, action in zip(seen, actions, strict=True):
             np.testing.assert_array_equal(pool.step(action)[:2], row)
         pool.fork(0, [1, 2, 3])
-        for action in actions:
-            assert len({*pool.step(np.full(4, action[0]))[0]}) == 1
+        with pool.watch(open_browser=False):
+            for action in actions:
+                assert len({*pool.step(np.full(4, action[0]))[0]}) == 1
 
 
 def test_cart_pole_in_c_is_gymnasiums(tmp_path: Path) -> None:
