@@ -120,9 +120,16 @@ def envs(results: Results) -> Table:
 
 def own_envs(results: Results) -> Table:
     share = "of the C++ class", lambda row: f"{row['share']:.0%}" if "share" in row else ""
-    columns = rate_of("c++", "a C++ class"), rate_of("numba", "stepmill.jit"), share, SYNC_ENV
-    title = "CartPole as an env of one's own, steps per second"
-    return by_row(title, results["parts"]["own-envs"], ("CartPoles", _count), *columns)
+    columns = (
+        rate_of("c++", "a C++ class"),
+        rate_of("c", "C"),
+        rate_of("rust", "Rust"),
+        rate_of("numba", "stepmill.jit"),
+        share,
+        SYNC_ENV,
+    )
+    title = "An env of one's own, 1,024 of each, steps per second"
+    return by_row(title, results["parts"]["own-envs"], ("1,024 of", lambda row: row["env"]), *columns)
 
 
 def mujoco(results: Results) -> Table:

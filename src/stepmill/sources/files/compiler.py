@@ -83,6 +83,11 @@ def own_flags() -> list[str]:
     return [*shared, "-march=native", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 
 
+def get_include() -> str:
+    """The folder with ``<stepmill/env.h>`` and ``<stepmill/c_env.h>``, for the ``-I`` of a compiler or an editor."""
+    return str(INCLUDES)
+
+
 _LINKING = [
     "-shared",
     "-static-libstdc++",
