@@ -95,9 +95,9 @@ class ForeignEnv {
   [[gnu::always_inline]] Outcome step(const ActionRow& action, Rng& rng) {
     const void* rows[STEPMILL_MOST_ARRAYS];
     rows[0] = action.get<std::byte>(0);
-    for (int leaf = 1; leaf < functions_.spaces.action_count; ++leaf) rows[leaf] = action.get<std::byte>(leaf);
+    if (has_more_actions_) [[unlikely]] add_rows(action, rows);
     stepmill_result result{};
-    call([&](char* error) { return functions_.step(memory_, rows, random_.of(rng), &result, error); });
+    call([&](char* error) { return step_(memory_, rows, random_.of(rng), &result, error); });
     return outcome_of(result);
   }
 
@@ -105,9 +105,8 @@ class ForeignEnv {
     void* observation[STEPMILL_MOST_ARRAYS];
     void* info[STEPMILL_MOST_ARRAYS];
     observation[0] = row.observation<std::byte>(0);
-    for (int leaf = 1; leaf < functions_.spaces.observation_count; ++leaf) observation[leaf] = row.observation<std::byte>(leaf);
-    for (int leaf = 0; leaf < functions_.spaces.info_count; ++leaf) info[leaf] = row.info<std::byte>(leaf);
-    call([&](char* error) { return functions_.observe(memory_, observation, info, error); });
+    if (shows_more_) [[unlikely]] add_rows(row, observation, info);
+    call([&](char* error) { return observe_(memory_, observation, info, error); });
   }
 
   static void step_many(Turns<ForeignEnv>& turns) noexcept
@@ -149,6 +148,16 @@ class ForeignEnv {
   }
 
  private:
+  // The arrays after the first. Out of line, and given copies: so that the loop around it has its values in registers.
+  [[gnu::noinline]] void add_rows(ActionRow action, const void** rows) const {
+    for (int leaf = 1; leaf < functions_.spaces.action_count; ++leaf) rows[leaf] = action.get<std::byte>(leaf);
+  }
+  [[gnu::noinline]] void add_rows(Row row, void** observation, void** info) const {
+    for (int leaf = 1; leaf < functions_.spaces.observation_count; ++leaf)
+      observation[leaf] = row.observation<std::byte>(leaf);
+    for (int leaf = 0; leaf < functions_.spaces.info_count; ++leaf) info[leaf] = row.info<std::byte>(leaf);
+  }
+
   static Outcome outcome_of(const stepmill_result& result) {
     return {result.reward, result.terminated != 0, result.truncated != 0};
   }
@@ -158,7 +167,12 @@ class ForeignEnv {
 
   const stepmill_env& functions_;
   std::byte* memory_;
+  // What every step needs, from `functions_`: one load less for each.
+  decltype(stepmill_env::step) step_ = functions_.step;
+  decltype(stepmill_env::observe) observe_ = functions_.observe;
   Random random_;
+  bool has_more_actions_ = functions_.spaces.action_count > 1;
+  bool shows_more_ = functions_.spaces.observation_count + functions_.spaces.info_count > 1;
 };
 
 // The envs of a pool, and one block of memory for all of them.
