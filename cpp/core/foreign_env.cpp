@@ -16,8 +16,8 @@
 namespace stepmill {
 namespace {
 
-// The memory of all envs begins at a multiple of kAlignment, and that of each at one of kSpacing. An env that needs more
-// has a size that is a multiple of it, as every type of C has. Not more: small envs are to stay in the cache.
+// The memory of all envs begins at a multiple of kAlignment, and that of each at one of kSpacing. An env that needs
+// more has a size that is a multiple of it, as every type of C has. Not more: small envs are to stay in the cache.
 constexpr std::size_t kAlignment = 64, kSpacing = 16;
 
 // The engine's generator as C functions see it.
@@ -211,7 +211,9 @@ class ForeignStepper {
   Stepper<ForeignEnv<kMany>> envs_;  // goes first: `close` may look at the memory
 };
 
-const stepmill_env& functions_of(const sm_env_table* table) { return *static_cast<const stepmill_env*>(table->context); }
+const stepmill_env& functions_of(const sm_env_table* table) {
+  return *static_cast<const stepmill_env*>(table->context);
+}
 
 std::vector<ConfigItem> configuration_of(const stepmill_env& functions) {
   std::vector<ConfigItem> items;
@@ -242,7 +244,8 @@ void check_arrays(const char* what, const stepmill_array* arrays, std::int32_t c
       throw std::invalid_argument(place + "expected a DISCRETE one to be a single INT64, got dtype " +
                                   std::to_string(array.dtype) + " and rank " + std::to_string(array.rank));
     if (array.rank < 0 || array.rank > 32 || (array.rank > 0 && !array.shape))
-      throw std::invalid_argument(place + "expected a rank from 0 to 32 and a shape, got " + std::to_string(array.rank));
+      throw std::invalid_argument(place + "expected a rank from 0 to 32 and a shape, got " +
+                                  std::to_string(array.rank));
     if (!array.lows != !array.highs) throw std::invalid_argument(place + "expected both lows and highs, or neither");
     for (int axis = 0; axis < array.rank; ++axis)
       if (array.shape[axis] < 0 || array.shape[axis] > (std::int64_t{1} << 40))
@@ -342,8 +345,9 @@ std::unique_ptr<stepmill_env> present(const stepmill_env& given) {
   constexpr std::size_t first_size = offsetof(stepmill_env, close) + sizeof(stepmill_env::close);  // of version 1
   if (given.version != STEPMILL_C_ENV_VERSION || given.size < first_size || given.size > sizeof(stepmill_env))
     throw std::runtime_error("a stepmill_env of version " + std::to_string(given.version) + " and size " +
-                             std::to_string(given.size) + ", expected version " + std::to_string(STEPMILL_C_ENV_VERSION) +
-                             " and size " + std::to_string(first_size) + " to " + std::to_string(sizeof(stepmill_env)) +
+                             std::to_string(given.size) + ", expected version " +
+                             std::to_string(STEPMILL_C_ENV_VERSION) + " and size " + std::to_string(first_size) +
+                             " to " + std::to_string(sizeof(stepmill_env)) +
                              ": compile it with the stepmill/c_env.h of this version of stepmill");
   auto functions = std::make_unique<stepmill_env>();
   std::memcpy(functions.get(), &given, given.size);
