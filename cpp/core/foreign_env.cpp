@@ -16,8 +16,8 @@
 namespace stepmill {
 namespace {
 
-// The memory of all envs begins at a multiple of kAlignment, and that of each at one of kSpacing. An env that needs more
-// has a size that is a multiple of it, as every type of C has. Not more: small envs are to stay in the cache.
+// The memory of all envs begins at a multiple of kAlignment, and that of each at one of kSpacing. An env that needs
+// more has a size that is a multiple of it, as every type of C has. Not more: small envs are to stay in the cache.
 constexpr std::size_t kAlignment = 64, kSpacing = 16;
 
 // The engine's generator as C functions see it.
@@ -95,9 +95,9 @@ class ForeignEnv {
   [[gnu::always_inline]] Outcome step(const ActionRow& action, Rng& rng) {
     const void* rows[STEPMILL_MOST_ARRAYS];
     rows[0] = action.get<std::byte>(0);
-    for (int leaf = 1; leaf < functions_.spaces.action_count; ++leaf) rows[leaf] = action.get<std::byte>(leaf);
+    if (has_more_actions_) [[unlikely]] add_rows(action, rows);
     stepmill_result result{};
-    call([&](char* error) { return functions_.step(memory_, rows, random_.of(rng), &result, error); });
+    call([&](char* error) { return step_(memory_, rows, random_.of(rng), &result, error); });
     return outcome_of(result);
   }
 
@@ -105,9 +105,8 @@ class ForeignEnv {
     void* observation[STEPMILL_MOST_ARRAYS];
     void* info[STEPMILL_MOST_ARRAYS];
     observation[0] = row.observation<std::byte>(0);
-    for (int leaf = 1; leaf < functions_.spaces.observation_count; ++leaf) observation[leaf] = row.observation<std::byte>(leaf);
-    for (int leaf = 0; leaf < functions_.spaces.info_count; ++leaf) info[leaf] = row.info<std::byte>(leaf);
-    call([&](char* error) { return functions_.observe(memory_, observation, info, error); });
+    if (shows_more_) [[unlikely]] add_rows(row, observation, info);
+    call([&](char* error) { return observe_(memory_, observation, info, error); });
   }
 
   static void step_many(Turns<ForeignEnv>& turns) noexcept
@@ -149,6 +148,16 @@ class ForeignEnv {
   }
 
  private:
+  // The arrays after the first. Out of line, and given copies: so that the loop around it has its values in registers.
+  [[gnu::noinline]] void add_rows(ActionRow action, const void** rows) const {
+    for (int leaf = 1; leaf < functions_.spaces.action_count; ++leaf) rows[leaf] = action.get<std::byte>(leaf);
+  }
+  [[gnu::noinline]] void add_rows(Row row, void** observation, void** info) const {
+    for (int leaf = 1; leaf < functions_.spaces.observation_count; ++leaf)
+      observation[leaf] = row.observation<std::byte>(leaf);
+    for (int leaf = 0; leaf < functions_.spaces.info_count; ++leaf) info[leaf] = row.info<std::byte>(leaf);
+  }
+
   static Outcome outcome_of(const stepmill_result& result) {
     return {result.reward, result.terminated != 0, result.truncated != 0};
   }
@@ -158,7 +167,12 @@ class ForeignEnv {
 
   const stepmill_env& functions_;
   std::byte* memory_;
+  // What every step needs, from `functions_`: one load less for each.
+  decltype(stepmill_env::step) step_ = functions_.step;
+  decltype(stepmill_env::observe) observe_ = functions_.observe;
   Random random_;
+  bool has_more_actions_ = functions_.spaces.action_count > 1;
+  bool shows_more_ = functions_.spaces.observation_count + functions_.spaces.info_count > 1;
 };
 
 // The envs of a pool, and one block of memory for all of them.
@@ -197,7 +211,9 @@ class ForeignStepper {
   Stepper<ForeignEnv<kMany>> envs_;  // goes first: `close` may look at the memory
 };
 
-const stepmill_env& functions_of(const sm_env_table* table) { return *static_cast<const stepmill_env*>(table->context); }
+const stepmill_env& functions_of(const sm_env_table* table) {
+  return *static_cast<const stepmill_env*>(table->context);
+}
 
 std::vector<ConfigItem> configuration_of(const stepmill_env& functions) {
   std::vector<ConfigItem> items;
@@ -228,7 +244,8 @@ void check_arrays(const char* what, const stepmill_array* arrays, std::int32_t c
       throw std::invalid_argument(place + "expected a DISCRETE one to be a single INT64, got dtype " +
                                   std::to_string(array.dtype) + " and rank " + std::to_string(array.rank));
     if (array.rank < 0 || array.rank > 32 || (array.rank > 0 && !array.shape))
-      throw std::invalid_argument(place + "expected a rank from 0 to 32 and a shape, got " + std::to_string(array.rank));
+      throw std::invalid_argument(place + "expected a rank from 0 to 32 and a shape, got " +
+                                  std::to_string(array.rank));
     if (!array.lows != !array.highs) throw std::invalid_argument(place + "expected both lows and highs, or neither");
     for (int axis = 0; axis < array.rank; ++axis)
       if (array.shape[axis] < 0 || array.shape[axis] > (std::int64_t{1} << 40))
@@ -328,8 +345,9 @@ std::unique_ptr<stepmill_env> present(const stepmill_env& given) {
   constexpr std::size_t first_size = offsetof(stepmill_env, close) + sizeof(stepmill_env::close);  // of version 1
   if (given.version != STEPMILL_C_ENV_VERSION || given.size < first_size || given.size > sizeof(stepmill_env))
     throw std::runtime_error("a stepmill_env of version " + std::to_string(given.version) + " and size " +
-                             std::to_string(given.size) + ", expected version " + std::to_string(STEPMILL_C_ENV_VERSION) +
-                             " and size " + std::to_string(first_size) + " to " + std::to_string(sizeof(stepmill_env)) +
+                             std::to_string(given.size) + ", expected version " +
+                             std::to_string(STEPMILL_C_ENV_VERSION) + " and size " + std::to_string(first_size) +
+                             " to " + std::to_string(sizeof(stepmill_env)) +
                              ": compile it with the stepmill/c_env.h of this version of stepmill");
   auto functions = std::make_unique<stepmill_env>();
   std::memcpy(functions.get(), &given, given.size);

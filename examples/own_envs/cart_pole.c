@@ -1,11 +1,11 @@
-/* cart_pole.c: balance a pole on a cart, with the episodes of Gymnasium's CartPole-v1. It has an array with bounds of each
- * element, and steps many envs in one call.
+/* cart_pole.c: balance a pole on a cart, with the episodes of Gymnasium's CartPole-v1. It has an array with bounds of
+ * each element, and steps many envs in one call.
  *
  *     cc -O3 -ffp-contract=off -shared -fPIC -I$(python -c "import stepmill; print(stepmill.get_include())") \
  *         cart_pole.c -o libcart_pole.so -lm
  *
- * Then stepmill.verify("libcart_pole.so", reference="CartPole-v1", max_episode_steps=500) plays both side by side. On some
- * machines that needs -ffp-contract=off: a fused multiply-add has other last digits.
+ * Then stepmill.verify("libcart_pole.so", reference="CartPole-v1", max_episode_steps=500) plays both side by side. On
+ * some machines that needs -ffp-contract=off: a fused multiply-add has other last digits.
  */
 #include <math.h>
 #include <stepmill/c_env.h>

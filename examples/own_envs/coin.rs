@@ -72,8 +72,8 @@ extern "C" fn stepmill_c_env() -> *const Env<Coin> {
 
 // ---- what the engine calls --------------------------------------------------------------------
 
-// Runs `body`. An Err or a panic becomes a message and a code, and the error of that env alone: a panic that got out of an
-// `extern "C"` function would end the process.
+// Runs `body`. An Err or a panic becomes a message and a code, and the error of that env alone: a panic that got out of
+// an `extern "C"` function would end the process.
 fn guarded(error: *mut c_char, body: impl FnOnce() -> Result<(), String>) -> c_int {
     let message = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return 0,

@@ -2,8 +2,8 @@
 //
 //     zig build-lib -dynamic -O ReleaseFast -lc coin.zig
 //
-// Then stepmill.make("libcoin.so", num_envs=4096, bias=0.9) runs it. Without a zig of your own, pip install ziglang, and
-// write `python -m ziglang` in its place.
+// Then stepmill.make("libcoin.so", num_envs=4096, bias=0.9) runs it. Without a zig of your own, pip install ziglang,
+// and write `python -m ziglang` in its place.
 extern fn snprintf(to: [*]u8, size: usize, format: [*:0]const u8, ...) c_int;
 
 // ---- the env ----------------------------------------------------------------------------------
@@ -18,7 +18,8 @@ const side = Array{ .kind = discrete, .dtype = int64, .high = 1 };
 
 fn describe(given: [*]const f64, _: *Spaces, message: [*]u8) callconv(.c) c_int {
     if (given[0] >= 0 and given[0] <= 1) return 0;
-    return snprintf(message, error_size, "bias: expected 0 to 1, got %f", given[0]); // a message, and a code that is not 0
+    // A message, and a code that is not 0.
+    return snprintf(message, error_size, "bias: expected 0 to 1, got %f", given[0]);
 }
 
 fn init(coin: *Coin, given: [*]const f64, _: [*]u8) callconv(.c) c_int {
@@ -31,7 +32,7 @@ fn reset(coin: *Coin, random: *Random, _: [*]const f64, _: [*]u8) callconv(.c) c
     return 0;
 }
 
-fn step(coin: *Coin, action: [*]const *const anyopaque, random: *Random, outcome: *Outcome, _: [*]u8) callconv(.c) c_int {
+fn step(coin: *Coin, action: Actions, random: *Random, outcome: *Outcome, _: [*]u8) callconv(.c) c_int {
     const guess: *const i64 = @ptrCast(@alignCast(action[0]));
     coin.side = @intFromBool(random.uniform(random) < coin.bias);
     outcome.reward = if (guess.* == coin.side) 1 else 0;
@@ -99,6 +100,8 @@ const Random = extern struct {
 
 const Outcome = extern struct { reward: f64, terminated: u8, truncated: u8 };
 
+const Actions = [*]const *const anyopaque; // one per array
+
 const Put = *const fn (*anyopaque, *const anyopaque, i64) callconv(.c) void;
 
 fn Env(comptime E: type) type {
@@ -115,9 +118,9 @@ fn Env(comptime E: type) type {
         describe: ?*const fn ([*]const f64, *Spaces, [*]u8) callconv(.c) c_int = null,
         init: *const fn (*E, [*]const f64, [*]u8) callconv(.c) c_int,
         reset: *const fn (*E, *Random, [*]const f64, [*]u8) callconv(.c) c_int,
-        step: *const fn (*E, [*]const *const anyopaque, *Random, *Outcome, [*]u8) callconv(.c) c_int,
+        step: *const fn (*E, Actions, *Random, *Outcome, [*]u8) callconv(.c) c_int,
         observe: *const fn (*const E, [*]const *anyopaque, ?[*]const *anyopaque, [*]u8) callconv(.c) c_int,
-        step_many: ?*const fn (i32, [*]const *E, [*]const *const anyopaque, [*]const *Random, [*]Outcome) callconv(.c) void = null,
+        step_many: ?*const fn (i32, [*]const *E, Actions, [*]const *Random, [*]Outcome) callconv(.c) void = null,
         save: ?*const fn (*const E, *anyopaque, Put, [*]u8) callconv(.c) c_int = null,
         load: ?*const fn (*E, *const anyopaque, i64, [*]u8) callconv(.c) c_int = null,
         close: ?*const fn (*E) callconv(.c) void = null,

@@ -13,7 +13,7 @@ using namespace stepmill;
 class Template {
  public:
   static constexpr bool kNeverBlocks = true;  // reset, step and observe only compute, and never for long
-  static constexpr bool kPlainMemory = true;  // no member is a pointer or a container: a copy of them is a copy of the env
+  static constexpr bool kPlainMemory = true;  // no member is a pointer or a container: copying them copies the env
 
   // What make(..., size=8) may set, with defaults.
   static std::vector<ConfigItem> configuration() { return {{"size", std::int64_t{5}}}; }
@@ -50,8 +50,9 @@ class Template {
   // Writes every element, and changes nothing.
   void observe(const Row& row) const {
     float* out = row.observation<float>();
-    const std::int64_t shown[] = {x_, y_, goal_x_, goal_y_};
-    for (int i = 0; i < 4; ++i) out[i] = static_cast<float>(static_cast<double>(shown[i]) / static_cast<double>(size_ - 1));
+    const auto last = static_cast<double>(size_ - 1);
+    for (const std::int64_t shown : {x_, y_, goal_x_, goal_y_})
+      *out++ = static_cast<float>(static_cast<double>(shown) / last);
   }
 
  private:
