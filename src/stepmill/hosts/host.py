@@ -277,8 +277,8 @@ class NativeStates:
         if not can_save:
             why_not = (
                 f"{id} does not say how it can be saved. If its members are numbers and arrays of them, and none is a "
-                "pointer, put `static constexpr bool kPlainMemory = true;` into its class, under public; otherwise give "
-                "it save and load (docs/adding-an-env.md)"
+                "pointer, put `static constexpr bool kPlainMemory = true;` into its class, under public; otherwise "
+                "give it save and load (docs/adding-an-env.md)"
             )
         return self._native_ways()[0] if why_not is None else f"none: {why_not}"
 

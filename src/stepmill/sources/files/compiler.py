@@ -197,7 +197,8 @@ def explain(output: str, path: Path, name: str, code: int) -> str:
     text = re.sub(r"\x1b\[[\d;]*[mK]", "", output)
     unknown = r"^\S*own\.cpp:2:\d+: error: .*(not been declared|no type named|no member named|undeclared)"
     if re.search(unknown, text, re.MULTILINE):
-        return f"{path} has no class {name}: the file has {', '.join(env_classes(path.read_text(errors='replace'))) or 'none'}"
+        found = env_classes(path.read_text(errors="replace"))
+        return f"{path} has no class {name}: the file has {', '.join(found) or 'none'}"
     failed = r"error: (?:static assertion failed|static_assert failed)(?: due to requirement '.*')?:? \"?([^\"\n]+)"
     sentences = re.findall(failed, text)
     in_file = re.escape(str(path))

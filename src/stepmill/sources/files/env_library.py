@@ -142,8 +142,8 @@ def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = (), debug: b
         flags: More flags for the compiler, such as ``["-Ivendor", "-O3"]``. Those that change how numbers are computed
             change episodes.
         debug: Compile it with the address and undefined-behaviour sanitizers of g++ or clang++. Its pools run in worker
-            processes, slower, and what is wrong with the env's use of memory or numbers is an error of its row, with the
-            line. ``configuration`` and ``spec``, which also run in your process, are not checked there.
+            processes, slower, and what is wrong with the env's use of memory or numbers is an error of its row, with
+            the line. ``configuration`` and ``spec``, which also run in your process, are not checked there.
 
     Example:
         >>> import stepmill
