@@ -25,7 +25,7 @@ from stepmill.errors import CompileError
 from stepmill.sources.files.compiler import Compiler
 
 FLAGS = (
-    *("-O1", "-g", "-fno-omit-frame-pointer"),
+    *("-Og", "-g", "-fno-omit-frame-pointer"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 )
 _FLAGS_OF_CLANG = ("-shared-libasan",)
