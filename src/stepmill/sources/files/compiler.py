@@ -156,9 +156,12 @@ def compile_class(
             raise CompileError(f"{path}: {compiler.command[0]} cannot be started: {error}") from error
         if code != 0:
             raise CompileError(explain(said, path, name, code), output=said)
-        files = [os.path.abspath(one) for one in _dependencies(made_of.read_text(errors="surrogateescape"))]
-        files = [one for one in files if one != str(lines)]
-        return Compiled(library.read_bytes(), files, command, _cpu_of_children() - before, said)
+        try:
+            named = _dependencies(made_of.read_text(errors="surrogateescape"))
+            files = [one for one in map(os.path.abspath, named) if one != str(lines)]
+            return Compiled(library.read_bytes(), files, command, _cpu_of_children() - before, said)
+        except OSError as error:
+            raise CompileError(f"{path}: {compiler.command[0]} did not fail, and made no library: {error}") from error
 
 
 def _run(command: list[str], environ: dict[str, str] | None, name: str) -> tuple[int, str]:
@@ -176,6 +179,7 @@ def _run(command: list[str], environ: dict[str, str] | None, name: str) -> tuple
                     progress.show(f"compiling {name}{first}")
         except BaseException:
             process.kill()
+            process.wait()
             raise
         finally:
             progress.end()
