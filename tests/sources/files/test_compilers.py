@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import CompileError, ConfigError
+from stepmill.errors import CompileError, ConfigError, ResetOptionError
 from stepmill.sources.files import cache as caches
 from stepmill.sources.files import compiler as compilers
 from support.waiting import eventually
@@ -353,6 +354,54 @@ def test_a_file_that_may_not_be_read_is_said_to_be_so(fake: Fake, monkeypatch: p
     monkeypatch.setattr(Path, "is_file", refuse)  # root may read everything
     with pytest.raises(ConfigError, match=r"coin\.h' *: the file .* cannot be read: Permission denied"):
         stepmill.compile(fake.file)
+
+
+# ---- real ones -----------------------------------------------------------------------------------
+
+ZIG = f"{sys.executable} -m ziglang c++"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        "g++",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("clang++", "clang++-14")),
+        pytest.param(ZIG, marks=pytest.mark.long, id="zig"),
+    ],
+)
+def test_a_file_is_the_built_in_env_with_any_compiler(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which(command.split()[0]) is None or (command == ZIG and find_spec("ziglang") is None):
+        pytest.skip(f"needs {command}")
+    monkeypatch.setenv("CXX", command)
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", os.path.expanduser("~/.cache/zig"))  # its library takes minutes
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cpp = Path(__file__).parents[3] / "cpp"
+    library = stepmill.compile(cpp / "envs/classic/cartpole.h", flags=[f"-I{cpp}"])
+    played = []
+    for task in (library, "CartPole-v1"):
+        rng = np.random.default_rng(0)
+        with stepmill.make(task, num_envs=16, seed=5, max_episode_steps=500) as pool:
+            played.append([pool.reset()[0]])
+            for _ in range(300):
+                played[-1] += pool.step(rng.integers(0, 2, 16))[:4]
+    for mine, theirs in zip(*played, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    with pytest.raises(ResetOptionError, match="low"), stepmill.make(library) as pool:  # what is thrown is caught
+        pool.reset(options={"low": 1.0, "high": 0.0})
+
+
+@pytest.mark.parametrize("home", ["", "/no/such/folder"])
+def test_zig_has_a_cache_also_without_a_home(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(os, "makedirs", lambda *_, **__: os.listdir("/no/such/folder"))  # root may make any
+    assert compilers._zig_environ("/temporary")["ZIG_GLOBAL_CACHE_DIR"] == "/temporary/zig"
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", "/mine")
+    assert compilers._zig_environ("/temporary")["ZIG_GLOBAL_CACHE_DIR"] == "/mine"
 
 
 # ---- 200 edits -----------------------------------------------------------------------------------

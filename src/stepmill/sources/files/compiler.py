@@ -54,8 +54,10 @@ class Compiler:
         return [*shared, processor, "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 
     def linking(self, is_sanitized: bool) -> list[str]:
-        """A library that needs no other; a sanitizer's runtime has to see that of C++, and Zig's is always inside."""
-        static = [] if self.is_zig or is_sanitized else ["-static-libstdc++", "-static-libgcc"]
+        """A library that needs no other. But a sanitizer's runtime has to see that of C++; Zig's is always inside."""
+        static = ["-static-libstdc++", "-static-libgcc"]
+        if self.is_zig or is_sanitized:
+            static = ["-s"] if self.is_zig else []
         undefined = [] if is_sanitized else ["-Wl,--no-undefined"]  # the runtime defines the rest
         return ["-shared", *static, *undefined, f"-Wl,--version-script={INCLUDES / 'own_library.map'}"]
 
@@ -123,9 +125,16 @@ def _zig_folders(command: Sequence[str]) -> list[str]:
 
 def _zig_environ(folder: str) -> dict[str, str]:
     """Zig compiles its C++ library once and keeps it in its cache. Without a home, it needs to be told a place."""
-    kept = os.environ.get("ZIG_GLOBAL_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~")
-    is_usable = os.path.isabs(kept) and kept != "/" and os.access(kept, os.W_OK)
-    return dict(os.environ) if is_usable else {**os.environ, "ZIG_GLOBAL_CACHE_DIR": os.path.join(folder, "zig")}
+    if os.environ.get("ZIG_GLOBAL_CACHE_DIR"):
+        return dict(os.environ)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    place = os.path.join(base, "zig")
+    try:
+        os.makedirs(place, exist_ok=True)
+        is_usable = os.path.isabs(place) and os.access(place, os.W_OK)
+    except OSError:
+        is_usable = False
+    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": place if is_usable else os.path.join(folder, "zig")}
 
 
 @dataclass(frozen=True)
@@ -151,7 +160,10 @@ def compile_class(
         command += compiler.linking(is_sanitized)
         before = _cpu_of_children()
         try:
-            code, said = _run(command, _zig_environ(folder) if compiler.is_zig else None, path.name)
+            if compiler.is_zig:
+                code, said = _run(command, f"{path.name} with Zig, minutes the first time", _zig_environ(folder))
+            else:
+                code, said = _run(command, path.name)
         except OSError as error:
             raise CompileError(f"{path}: {compiler.command[0]} cannot be started: {error}") from error
         if code != 0:
@@ -164,7 +176,7 @@ def compile_class(
             raise CompileError(f"{path}: {compiler.command[0]} did not fail, and made no library: {error}") from error
 
 
-def _run(command: list[str], environ: dict[str, str] | None, name: str) -> tuple[int, str]:
+def _run(command: list[str], what: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
     """Runs a compiler: how it ended, and what it said. Shows that it is still running if that takes long."""
     progress = Progress()
     quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -175,8 +187,7 @@ def _run(command: list[str], environ: dict[str, str] | None, name: str) -> tuple
                     _, said = process.communicate(timeout=progress.until_next())
                     return process.returncode, said
                 except subprocess.TimeoutExpired:
-                    first = ", with Zig, which takes minutes the first time" if "ziglang" in command else ""
-                    progress.show(f"compiling {name}{first}")
+                    progress.show(f"compiling {what}")
         except BaseException:
             process.kill()
             process.wait()
