@@ -17,7 +17,7 @@ import stepmill
 from stepmill.errors import CompileError, ConfigError, EnvError, UnsupportedError, WorkerDiedError
 from stepmill.sources.files.compiler import Compiler
 from stepmill.sources.files.env_library import EnvLibrary, Machine
-from stepmill.sources.files.sanitizers import REPORTS, Report, Sanitized, runtime_of
+from stepmill.sources.files.sanitizers import REPORTS, SanitizedLibrary, SanitizerReport, runtime_of
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -127,7 +127,7 @@ def test_the_episodes_are_those_without_sanitizers(cells: EnvLibrary) -> None:
 
 
 def library_with_sanitizers(runtime: str = "") -> EnvLibrary:
-    sanitized = Sanitized.of(b"", [runtime])
+    sanitized = SanitizedLibrary.of(b"", [runtime])
     return EnvLibrary("cells.h", "Cells", "key", b"", Machine.here(), {}, sanitized=sanitized)
 
 
@@ -182,10 +182,10 @@ def test_a_report_is_taken_once_and_leaves_no_file(tmp_path: Path, capsys: Any) 
     (tmp_path / f"report.{ended.pid}").write_text(
         "==1==ERROR: AddressSanitizer: stack-overflow on address 0x1 (pc 0x2)"
     )
-    report = Report.take(environ, ended.pid)
+    report = SanitizerReport.take(environ, ended.pid)
     assert report is not None
     assert report.summary(()) == "AddressSanitizer: stack-overflow"
     assert "stack-overflow" in capsys.readouterr().err
-    assert Report.take(environ, ended.pid) is None
+    assert SanitizerReport.take(environ, ended.pid) is None
     assert os.listdir(tmp_path) == []
-    assert Report.take({}, ended.pid) is None
+    assert SanitizerReport.take({}, ended.pid) is None

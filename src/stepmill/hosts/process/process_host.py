@@ -34,7 +34,7 @@ from stepmill.hosts.rows import RowFinisher
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
 from stepmill.sources.files.env_library import EnvLibrary
-from stepmill.sources.files.sanitizers import Report
+from stepmill.sources.files.sanitizers import SanitizerReport
 from stepmill.sources.models.env_model import ModelQuestion
 from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
@@ -71,7 +71,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         self._source_id = source.id
         self._worker_environ: Mapping[str, str] = {}
         self._own_files: Collection[str] = ()  # of an env that is compiled with sanitizers
-        self._reports: dict[int, Report | None] = {}  # of the last worker that died, by its pid
+        self._reports: dict[int, SanitizerReport | None] = {}  # of the last worker that died, by its pid
         if isinstance(source, NativeSource):
             self._simulators = source.simulators
             self._worker_environ = source.worker_environ
@@ -196,7 +196,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         named = re.search(r"\(pid (\d+)\)", fault.message)
         pid = int(named[1]) if named else -1
         if pid not in self._reports:
-            self._reports = {pid: Report.take(self._worker_environ, pid)}
+            self._reports = {pid: SanitizerReport.take(self._worker_environ, pid)}
         report = self._reports[pid]
         if report is None:
             return fault
@@ -438,7 +438,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
             self.clones.close()
             self._launcher.close()
             for worker in self._workers.values():
-                Report.take(self._worker_environ, worker.pid)  # of a destructor: it is shown
+                SanitizerReport.take(self._worker_environ, worker.pid)  # of a destructor: it is shown
         if errors:
             raise EnvError.gather(errors)
 

@@ -19,7 +19,7 @@ from stepmill.errors import CompileError, ConfigError
 from stepmill.sources.files import sanitizers
 from stepmill.sources.files.cache import Cache, Entry, digest, file_digest, key_of
 from stepmill.sources.files.compiler import Compiled, Compiler, compile_class, find_compiler
-from stepmill.sources.files.sanitizers import Sanitized
+from stepmill.sources.files.sanitizers import SanitizedLibrary
 from stepmill.sources.files.task_file import TaskFile
 
 
@@ -79,7 +79,7 @@ class EnvLibrary:
     command: tuple[str, ...] = field(default=(), repr=False)
     seconds: float = 0.0
     warnings: str = field(default="", repr=False)
-    sanitized: Sanitized | None = field(default=None, repr=False)
+    sanitized: SanitizedLibrary | None = field(default=None, repr=False)
 
     @property
     def env_class(self) -> str:
@@ -176,7 +176,7 @@ def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...], debug: b
     if runtime is None:
         return library
     _, entry = _entry(compiler, machine, path, name, (*flags, *sanitizers.flags_of(compiler)), True)
-    return replace(library, sanitized=Sanitized.of(entry.library, runtime))
+    return replace(library, sanitized=SanitizedLibrary.of(entry.library, runtime))
 
 
 def _entry(

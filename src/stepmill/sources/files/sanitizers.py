@@ -92,7 +92,7 @@ def is_here() -> bool:
 
 
 @dataclass(frozen=True)
-class Sanitized:
+class SanitizedLibrary:
     """A class compiled with sanitizers: what worker processes load that were started with their runtime."""
 
     library: bytes
@@ -100,7 +100,7 @@ class Sanitized:
     reports: str  # the path of a report, less the pid
 
     @classmethod
-    def of(cls, library: bytes, runtime: list[str]) -> Sanitized:
+    def of(cls, library: bytes, runtime: list[str]) -> SanitizedLibrary:
         return cls(library, runtime, _reports)
 
     def worker_environ(self) -> dict[str, str]:
@@ -124,13 +124,13 @@ _reports = os.path.join(tempfile.gettempdir(), f"stepmill-{secrets.token_hex(8)}
 
 
 @dataclass(frozen=True)
-class Report:
+class SanitizerReport:
     """What a sanitizer found in a process before it ended it."""
 
     text: str
 
     @classmethod
-    def take(cls, environ: Mapping[str, str], pid: int) -> Report | None:
+    def take(cls, environ: Mapping[str, str], pid: int) -> SanitizerReport | None:
         """The report of a process that is gone, if there is one. It is shown on stderr, and can be taken once.
 
         ``environ``: what the process was started with.

@@ -17,7 +17,7 @@ from stepmill.hosts.process.caller.servers import lease_server, return_server
 from stepmill.hosts.process.payload import pack_payload
 from stepmill.hosts.process.pickling import ABROAD, BY_NAME, CodeByValue, versions
 from stepmill.hosts.process.wire import WireClosed
-from stepmill.sources.files.sanitizers import Report
+from stepmill.sources.files.sanitizers import SanitizerReport
 from stepmill.sources.source import IslandFacts, NativeSource, PythonSource
 
 
@@ -131,7 +131,7 @@ class InterpreterPart:
             status = report = None
             if self.template is not None:
                 status = find_exit(obituary_fd, -1, self.template.pid, self.template.pid)
-                report = Report.take(self._environ, self.template.pid)
+                report = SanitizerReport.take(self._environ, self.template.pid)
             found = "" if report is None else f". {report.summary(())}"
             raise EnvError(
                 f"the process that loads {self._shown} and starts its workers died: {describe_exit(status)}{found}",
