@@ -1,12 +1,17 @@
-"""An env of one's own: CartPole as one C++ class, as a ``stepmill.jit`` class, and as Gymnasium's env.
+"""Envs of one's own, in each language and as envs of Gymnasium: CartPole, and a coin, which does next to nothing.
 
-The two of ours do the same operations, one env after the other; the CartPole that is built in steps many at once.
+All do the same operations. That of CartPole in C steps many envs in one call, and so does the one that is built in; the
+others step one env after another.
 """
 
 # ruff: noqa: RUF012
 from __future__ import annotations
 
 import math
+import runpy
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +25,12 @@ from stepmill.errors import MissingPackageError
 
 _BOUNDS = np.array([4.8, np.inf, 24 * math.pi / 180, np.inf], np.float32)
 _COUNT = 1024
+_EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "own_envs"
+# As the files themselves say it.
+_BUILD = {
+    ".c": ["cc", "-O3", "-ffp-contract=off", "-shared", "-fPIC", f"-I{stepmill.get_include()}", "-lm"],
+    ".rs": ["rustc", "--edition", "2021", "-O", "--crate-type", "cdylib"],
+}
 
 
 @stepmill.jit
@@ -54,27 +65,50 @@ class CartPole:
         observation[3] = self.theta_dot
 
 
-_WAYS = {"c++": str(Path(__file__).with_name("cart_pole.h")), "numba": CartPole}
-
-
 def own_envs(effort: Effort, log: Log) -> list[dict[str, Any]]:
     """Steps per second of each, and what share of the C++ class Numba's code reaches."""
-    log(f"own envs, {_COUNT} CartPoles")
+    coin = runpy.run_path(str(_EXAMPLES / "coin.py"))["Coin"]
+    with tempfile.TemporaryDirectory() as folder:
+        cart_poles: dict[str, Any] = {
+            "c++": str(_EXAMPLES / "cart_pole.h"),
+            "c": _built("cart_pole.c", folder),
+            "numba": CartPole,
+        }
+        coins = {"c++": str(_EXAMPLES / "coin.h"), "c": _built("coin.c", folder), "rust": _built("coin.rs", folder)}
+        return [
+            _measured("CartPole", cart_poles, lambda: gymnasium.make("CartPole-v1"), effort, log),
+            _measured("Coin", coins, lambda: gymnasium.wrappers.TimeLimit(coin(), 500), effort, log),
+        ]
+
+
+def _measured(name: str, ways: dict[str, Any], official: Any, effort: Effort, log: Log) -> dict[str, Any]:
+    log(f"own envs, {_COUNT} of {name}")
     runners: dict[str, Calls] = {}
-    for name, task in _WAYS.items():
+    for way, task in ways.items():
+        if task is None:
+            log(f"  {way}: left out, there is no compiler")
+            continue
         try:
-            runners[name] = _runner(stepmill.make(task, num_envs=_COUNT, max_episode_steps=500))
+            runners[way] = _runner(stepmill.make(task, num_envs=_COUNT, max_episode_steps=500))
         except MissingPackageError as error:
-            log(f"  {name}: left out, {error}")
-    runners["gymnasium"] = _runner(
-        gymnasium.make_vec("CartPole-v1", num_envs=_COUNT, vectorization_mode="sync")  # its SyncVectorEnv
-    )
-    row: dict[str, Any] = {"env": "CartPole", "num_envs": _COUNT, **interleaved(runners, effort)}
-    if _WAYS.keys() <= row.keys():
+            log(f"  {way}: left out, {error}")
+    runners["gymnasium"] = _runner(gymnasium.vector.SyncVectorEnv([official] * _COUNT))
+    row: dict[str, Any] = {"env": name, "num_envs": _COUNT, **interleaved(runners, effort)}
+    if {"numba", "c++"} <= row.keys():
         row["share"] = row["numba"]["steps_per_s"] / row["c++"]["steps_per_s"]
     for runner in runners.values():
         runner.close()
-    return [row]
+    return row
+
+
+def _built(source: str, folder: str) -> str | None:
+    """The library of an example; None without its compiler."""
+    command = _BUILD[Path(source).suffix]
+    if shutil.which(command[0]) is None:
+        return None
+    library = Path(folder) / f"lib{source}.so"
+    subprocess.run([*command, str(_EXAMPLES / source), "-o", str(library)], check=True)
+    return str(library)
 
 
 def _runner(pool: Any) -> Calls:

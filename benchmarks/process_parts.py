@@ -6,6 +6,7 @@ process that starts the workers has to be started itself. Warm, it is still ther
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -44,15 +45,21 @@ def start(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 
 def forked_states(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """Medians: a save, what the sleeping process has alone right after it, and a restore. The env steps in between."""
+    """Medians: a fork by the system, a save, what the sleeping process has alone right after it, and a restore.
+
+    The env steps in between.
+    """
     out = []
     for holds in HELD:
         log(f"states by fork, {holds}")
         with stepmill.make(Holding, num_envs=1, backend="process", num_workers=1, holds=holds) as pool:
             pool.reset()
+            forks: list[float] = []
             saves, sizes, restores = [], [], []
             times = 10 * max(3, effort.repeats)
             for _ in range(times):
+                pool.step(np.zeros(1, int))
+                forks += pool.apply(_seconds_of_fork)
                 pool.step(np.zeros(1, int))
                 begin = time.perf_counter()
                 states = pool.save()
@@ -63,9 +70,19 @@ def forked_states(effort: Effort, log: Log) -> list[dict[str, Any]]:
                 pool.restore(states)
                 restores.append(time.perf_counter() - begin)
                 pool.step(np.zeros(1, int))
-        medians = map(statistics.median, (saves, sizes, restores))
-        out.append({"holds": holds, **dict(zip(("save_s", "private_bytes", "restore_s"), medians, strict=True))})
+        measured = {"fork_s": forks, "save_s": saves, "private_bytes": sizes, "restore_s": restores}
+        out.append({"holds": holds, **{name: statistics.median(values) for name, values in measured.items()}})
     return out
+
+
+def _seconds_of_fork(_: Any) -> float:
+    begin = time.perf_counter()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    seconds = time.perf_counter() - begin
+    os.waitpid(pid, 0)
+    return seconds
 
 
 def _private_bytes(pid: int) -> int:

@@ -120,9 +120,16 @@ def envs(results: Results) -> Table:
 
 def own_envs(results: Results) -> Table:
     share = "of the C++ class", lambda row: f"{row['share']:.0%}" if "share" in row else ""
-    columns = rate_of("c++", "a C++ class"), rate_of("numba", "stepmill.jit"), share, SYNC_ENV
-    title = "CartPole as an env of one's own, steps per second"
-    return by_row(title, results["parts"]["own-envs"], ("CartPoles", _count), *columns)
+    columns = (
+        rate_of("c++", "a C++ class"),
+        rate_of("c", "C"),
+        rate_of("rust", "Rust"),
+        rate_of("numba", "stepmill.jit"),
+        share,
+        SYNC_ENV,
+    )
+    title = "An env of one's own, 1,024 of each, steps per second"
+    return by_row(title, results["parts"]["own-envs"], ("1,024 of", lambda row: row["env"]), *columns)
 
 
 def mujoco(results: Results) -> Table:
@@ -176,6 +183,7 @@ def forked_states(results: Results) -> Table:
         results["parts"]["forked-states"],
         ("it has", lambda row: row["holds"]),
         ("save", lambda row: f"{row['save_s'] * 1e3:,.1f} ms"),
+        ("os.fork in its process", lambda row: f"{row['fork_s'] * 1e3:,.1f} ms"),
         ("memory of the copy alone, right after", lambda row: f"{row['private_bytes'] / 1e6:,.1f} MB"),
         ("restore", lambda row: f"{row['restore_s'] * 1e3:,.1f} ms"),
     )

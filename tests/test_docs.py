@@ -1,8 +1,8 @@
 """Every Python block in the README and the docs runs, in the order of its file, in one namespace.
 A plain block right below one is what it prints.
 
-Shell blocks parse, and their commands exist. A page begins with the extras that it needs. The C++ env of the
-how-to compiles, and links between the documents lead somewhere.
+Shell blocks parse, and their commands exist. A page begins with the extras that it needs. Files that a page shows as a
+whole are those of the examples, and lie where its blocks run. Links between the documents lead somewhere.
 """
 
 import ast
@@ -10,14 +10,12 @@ import os
 import re
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import click
-import numpy as np
 import pytest
 
 from stepmill.errors import MissingPackageError
@@ -29,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"^```(?:c|cpp)\n((?://|/\*) (\w+\.\w+): .*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 
 
@@ -40,6 +39,11 @@ def blocks(path: Path) -> list[tuple[int, str, str | None]]:
     """Line number and text of each Python block, and what it prints, where the document shows that."""
     text = path.read_text(encoding="utf-8")
     return [(text.count("\n", 0, match.start(1)), match[1], match[2]) for match in BLOCK.finditer(text)]
+
+
+def files_on(path: Path) -> dict[str, str]:
+    """The files that a document shows as a whole: blocks whose first line begins with the name of one."""
+    return {match[2]: match[1] for match in FILE.finditer(path.read_text(encoding="utf-8"))}
 
 
 def test_there_are_documents():
@@ -65,6 +69,8 @@ def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsy
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))  # not the user's own, for docs/datasets.md
     if path.name == "ray.md" and is_installed(RAY):
         ray_cluster.cluster()  # else its first pool would start one that is as large as the machine
+    for file, text in files_on(path).items():
+        (tmp_path / file).write_text(text)
     namespace = {"__name__": "__example__"}
     for line, source, shown in blocks(path):
         # Blank lines in front, so that a traceback names the line of the document.
@@ -181,20 +187,9 @@ def test_the_diagrams_show_the_code_as_it_is(monkeypatch):
             assert (images / f"{diagram}-{theme.name}.png").exists()
 
 
-def test_the_env_of_the_how_to_compiles(tmp_path):
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    text = (ROOT / "docs" / "adding-an-env.md").read_text(encoding="utf-8")
-    header = next(
-        block for block in re.findall(r"^```cpp\n(.*?)^```$", text, re.DOTALL | re.MULTILINE) if "class" in block
-    )
-    (tmp_path / "coin.h").write_text(header)
-    (tmp_path / "try.cpp").write_text(
-        '#include "coin.h"\n#include "core/table_of.h"\nauto* table = stepmill::table_of<stepmill::Coin>("Coin");\n'
-    )
-    command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wno-psabi", f"-I{ROOT / 'cpp'}"]
-    command += ["-isystem", np.get_include(), str(tmp_path / "try.cpp")]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
+def test_files_on_pages_are_the_examples():
+    """So that what a page shows is what is built and tested."""
+    found = {file: text for path in DOCUMENTS for file, text in files_on(path).items()}
+    assert {"coin.h", "coin.c"} <= found.keys()
+    for file, text in found.items():
+        assert text == (ROOT / "examples" / "own_envs" / file).read_text(encoding="utf-8"), file

@@ -59,9 +59,9 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-# `stepmill new` writes copies of these: a project of its own, of which nothing is imported.
-TEMPLATE = ROOT / "tools" / "cli" / "template"
-MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py")) if TEMPLATE not in path.parents}
+# `stepmill new` writes copies of these: projects of their own, of which nothing is imported.
+TEMPLATES = set((ROOT / "tools" / "cli").glob("template*"))
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py")) if not TEMPLATES & {*path.parents}}
 
 
 def layer_of(module: str) -> str:
@@ -393,6 +393,7 @@ def test_the_public_surface() -> None:
         "__version__",
         "compile",
         "errors",
+        "get_include",
         "jit",
         "list_all_envs",
         "make",

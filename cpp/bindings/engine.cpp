@@ -114,15 +114,36 @@ void Engine::send(nb::handle action, nb::handle env_id, nb::handle objects) {
   start(read_action(action, env_id, objects, pool().is_async() ? last_ids_ : all_envs_), false, false);
 }
 
-nb::object Engine::recv(nb::handle timeout) {
+nb::object Engine::recv(nb::handle timeout, nb::handle at_least) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
+  const std::optional<int> enough = read_at_least(at_least);
   if (pending_) return complete(false);
   if (pool().in_flight_count() == 0)
     raise("NothingInFlightError",
           "recv() with nothing in flight would wait forever: send() actions or async_reset() first");
-  wait(seconds);
-  return finish(false);
+  if (!enough) {
+    wait(seconds);
+    return finish(false);
+  }
+  const bool any = replay_ && !pool().gathering() ? wait_in_order(*enough, seconds.has_value())
+                                                  : ready_some(pool().options().batch_size, *enough, timeout, false);
+  return any ? finish(false) : finish_without_rows();
+}
+
+std::optional<int> Engine::read_at_least(nb::handle given) {
+  if (given.is_none()) return std::nullopt;
+  const int most = pool().options().batch_size;
+  const Py_ssize_t rows = PyNumber_AsSsize_t(given.ptr(), nullptr);
+  const bool failed = PyErr_Occurred() != nullptr;
+  forget_error();
+  if (failed || rows < 0 || rows > most)
+    raise("InputError", "recv(at_least=" + text_of(nb::repr(given)) + "): expected 0 to batch_size=" + std::to_string(most) +
+                            ", or None for a whole batch");
+  if (!pool().is_async())
+    raise("UsageError", "recv(at_least=" + std::to_string(rows) +
+                            ") is for async pools: here batch_size=num_envs, and a batch has a row for every env that was sent to");
+  return static_cast<int>(rows);
 }
 
 nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool steps_only) {
@@ -212,19 +233,24 @@ void Engine::start(std::span<const std::int32_t> envs, bool gather, bool recv_fo
 
 // Waits until the batch is ready. Ctrl-C raises and leaves everything in flight.
 void Engine::wait(std::optional<double> timeout) {
-  if (replay_ && !pool().gathering()) return wait_in_order(timeout);
+  const int whole = pool().options().batch_size;
+  if (replay_ && !pool().gathering()) {
+    if (!wait_in_order(whole, timeout.has_value())) refuse_to_wait(*timeout, std::min(whole, pool().in_flight_count()));
+    return;
+  }
   if (wait_until(end_of(timeout))) return;
   if (recorder_) recorder_->write_timeout();
   refuse_to_wait(*timeout, pool().expected());
 }
 
-// Waits until all rows of the next recorded batch are kept. Whatever is ready is kept; envs run as they always do.
-void Engine::wait_in_order(std::optional<double> timeout) {
-  const std::int32_t expected = std::min(pool().options().batch_size, pool().in_flight_count());
-  const auto envs = replay_->next(expected, timeout.has_value());
+// Waits until all rows of the next recorded batch are kept. Whatever is ready is kept; envs run as they always do. Whether
+// it has any: else the time was over there.
+bool Engine::wait_in_order(int at_least, bool has_timeout) {
+  const std::int32_t most = std::min(pool().options().batch_size, pool().in_flight_count());
+  const auto envs = replay_->next(std::min(at_least, most), most, has_timeout);
   if (envs.empty()) {
     replay_->pass_timeout();
-    refuse_to_wait(*timeout, expected);
+    return false;
   }
   while (!std::all_of(envs.begin(), envs.end(), [this](std::int32_t env) { return replay_->has(env); })) {
     ready_some(1, 1, nb::none(), false);
@@ -234,6 +260,7 @@ void Engine::wait_in_order(std::optional<double> timeout) {
     replay_->keep(batch, std::move(notes), std::exchange(faults_, {}));
   }
   replay_->check_failures();
+  return true;
 }
 
 // The same; returns false if the time is over before the batch is ready.
@@ -283,6 +310,24 @@ nb::object Engine::finish(bool is_reset) {
   count(batch);
   if (!replay_ || !has_order) notes = take_notes(batch);
   if (recorder_) recorder_->set_batch(std::span(last_ids_).first(has_order ? last_ids_.size() : 0), faults_);
+  return hand_out(std::move(batch), notes, is_reset);
+}
+
+// The result of a `recv` whose time is over, and which is content with nothing.
+nb::object Engine::finish_without_rows() {
+  Batch batch = KeptRows(pool()).take({});
+  faults_.clear();
+  last_ids_.clear();
+  if (recorder_) recorder_->set_timeout();
+  try {
+    return hand_out(std::move(batch), nb::object(), false);
+  } catch (...) {
+    pending_.reset();  // the next `recv` may want rows
+    throw;
+  }
+}
+
+nb::object Engine::hand_out(Batch batch, const nb::object& notes, bool is_reset) {
   nb::object extras = collect_extras(notes);
   const bool is_looked_at = watching_ && note(batch);
   pending_.emplace(Pending{.result = output_->step_result(std::move(batch), faults_),

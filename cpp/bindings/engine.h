@@ -31,7 +31,9 @@ class Engine {
   // `objects`: by env id, the parts of its action that do not fit in arrays, packed by the host; None: the host reads
   // them from the action.
   void send(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
-  nanobind::object recv(nanobind::handle timeout);
+  // `at_least`: None, or, for async pools, how many rows are enough when the time is over. If none are there then and it is
+  // 0, the result has none.
+  nanobind::object recv(nanobind::handle timeout, nanobind::handle at_least);
   // The rows that are ready, as soon as there are `enough`, or after `timeout` (None: never) as soon as there are
   // `at_least`. None if there is none and `at_least` is 0. `steps_only`: resets are included but not counted. For pools
   // that return results as they are ready.
@@ -105,8 +107,9 @@ class Engine {
   void check_gathering() const;
   void queue_reset(const ResetOrder& order, bool gather, nanobind::handle preparation);
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
+  std::optional<int> read_at_least(nanobind::handle given);
   void wait(std::optional<double> timeout);
-  void wait_in_order(std::optional<double> timeout);
+  bool wait_in_order(int at_least, bool has_timeout);
   bool wait_until(std::optional<Clock::time_point> end);
   bool ready_some(int enough, int at_least, nanobind::handle timeout, bool steps_only,
                   std::optional<double> patience = std::nullopt);
@@ -114,6 +117,8 @@ class Engine {
   bool wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end);
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);
+  nanobind::object finish_without_rows();
+  nanobind::object hand_out(Batch batch, const nanobind::object& notes, bool is_reset);
   nanobind::object complete(bool as_reset);
   void show_pending();
   nanobind::object shown(bool as_reset);

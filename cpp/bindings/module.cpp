@@ -294,7 +294,7 @@ NB_MODULE(_native, m) {
       .def(nb::init<nb::object, nb::handle, nb::handle, bool, int, const Seeds&>(), "host"_a, "observation_tree"_a,
            "action_tree"_a, "has_object_actions"_a, "bounds"_a, "seeds"_a)
       .def("send", &Engine::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
-      .def("recv", &Engine::recv, "timeout"_a = nb::none())
+      .def("recv", &Engine::recv, "timeout"_a = nb::none(), "at_least"_a = nb::none())
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
            "steps_only"_a = false)
       .def("count_elsewhere", &Engine::count_elsewhere, "steps"_a, "episodes"_a, "failures"_a)
@@ -361,6 +361,7 @@ NB_MODULE(_native, m) {
       .def("name_successor", &ProcessHost::name_successor, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a,
            "outbox"_a)
       .def("drop_successors", &ProcessHost::drop_successors)
+      .def("install_successors", &ProcessHost::install_successors)
       .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a)
       .def("post", &ProcessHost::post, "env_id"_a, "question"_a)
       .def("take_posted", &ProcessHost::take_posted)

@@ -52,9 +52,13 @@ void OrderRecorder::write() {
   words_.clear();
 }
 
-void OrderRecorder::write_timeout() {
+void OrderRecorder::set_timeout() {
   words_.clear();
   add(file_.timeout());
+}
+
+void OrderRecorder::write_timeout() {
+  set_timeout();
   write();
 }
 
@@ -93,14 +97,16 @@ void OrderReplay::read_batch() {
   is_read_ = true;
 }
 
-std::span<const std::int32_t> OrderReplay::next(std::int32_t expected, bool has_timeout) {
+std::span<const std::int32_t> OrderReplay::next(std::int32_t at_least, std::int32_t at_most, bool has_timeout) {
   if (!is_read_) read_batch();
   if (envs_.empty()) {
     if (!has_timeout) depart("the time of recv(timeout=...) was over there, and recv() waits for as long as it takes here");
     return {};
   }
-  if (static_cast<std::int32_t>(envs_.size()) != expected)
-    depart(std::to_string(envs_.size()) + " envs were received there, and here it would be " + std::to_string(expected));
+  const auto rows = static_cast<std::int32_t>(envs_.size());
+  if (rows < at_least || rows > at_most)
+    depart(std::to_string(rows) + " envs were received there, and here it would be " +
+           (at_least == at_most ? "" : std::to_string(at_least) + " to ") + std::to_string(at_most));
   for (const std::int32_t env : envs_)
     if (env >= pool_.num_envs() || !pool_.in_flight(env))
       depart("env " + std::to_string(env) + " was received there, and was not sent anything here");

@@ -34,8 +34,9 @@ class OrderRecorder {
  public:
   explicit OrderRecorder(OrderFile file) : file_(std::move(file)) {}
 
-  // What `write` writes next: the rows of a batch, or nothing.
+  // What `write` writes next: the rows of a batch, or nothing; or that the time is over.
   void set_batch(std::span<const std::int32_t> envs, const std::vector<Fault>& faults);
+  void set_timeout();
   // Raises if the file cannot be written, and writes the same again the next time.
   void write();
   void write_timeout();
@@ -52,8 +53,8 @@ class OrderReplay {
   OrderReplay(OrderFile file, Pool& pool) : file_(std::move(file)), pool_(pool), rows_(pool) {}
 
   // The envs of the next batch; none: its time was over. The same until it is `take`n, or `pass_timeout`. Raises if the
-  // file has no other, or if another number of rows is expected, or if one of the envs is not in flight.
-  std::span<const std::int32_t> next(std::int32_t expected, bool has_timeout);
+  // file has no other, or if it has fewer or more rows than are expected, or if one of the envs is not in flight.
+  std::span<const std::int32_t> next(std::int32_t at_least, std::int32_t at_most, bool has_timeout);
   void pass_timeout() { is_read_ = false; }
 
   bool has(std::int32_t env) const { return rows_.has(env); }

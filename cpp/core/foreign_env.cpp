@@ -3,8 +3,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -14,32 +16,43 @@
 namespace stepmill {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+// The memory of all envs begins at a multiple of kAlignment, and that of each at one of kSpacing. An env that needs more
+// has a size that is a multiple of it, as every type of C has. Not more: small envs are to stay in the cache.
+constexpr std::size_t kAlignment = 64, kSpacing = 16;
 
 // The engine's generator as C functions see it.
 struct Random : stepmill_random {
   Rng* rng = nullptr;
 
   Random() : stepmill_random{draw_uniform, draw_integer, draw_normal} {}
-  explicit Random(Rng& of) : Random() { rng = &of; }
 
-  static Rng& of(stepmill_random* self) { return *static_cast<Random*>(self)->rng; }
-  static double draw_uniform(stepmill_random* self) { return of(self).random(); }
-  static std::int64_t draw_integer(stepmill_random* self, std::int64_t low, std::int64_t high) {
-    return low < high ? of(self).integers(low, high) : low;
+  stepmill_random* of(Rng& source) {
+    rng = &source;
+    return this;
   }
-  static double draw_normal(stepmill_random* self) { return of(self).normal(); }
+
+ private:
+  static Rng& behind(stepmill_random* self) { return *static_cast<Random*>(self)->rng; }
+  static double draw_uniform(stepmill_random* self) { return behind(self).random(); }
+  static std::int64_t draw_integer(stepmill_random* self, std::int64_t low, std::int64_t high) {
+    return low < high ? behind(self).integers(low, high) : low;
+  }
+  static double draw_normal(stepmill_random* self) { return behind(self).normal(); }
 };
 
-// Calls a function that says with its result whether it failed.
-template <class F>
-void call(F function) {
-  char error[STEPMILL_ERROR_SIZE];
-  error[0] = '\0';
-  const int code = function(error);
-  if (code == 0) [[likely]] return;
+[[noreturn, gnu::noinline, gnu::cold]] void report(int code, char* error) {
   error[STEPMILL_ERROR_SIZE - 1] = '\0';
   throw std::runtime_error(error[0] != '\0' ? std::string(error) : "it returned " + std::to_string(code));
+}
+
+// Calls a function that says with its result whether it failed. It must not throw, as `c_env.h` says: so that the loop
+// around it need not keep anything for that case.
+template <class F>
+[[gnu::always_inline]] inline void call(F function) {
+  char error[STEPMILL_ERROR_SIZE];
+  error[0] = '\0';
+  const int code = [&]() noexcept { return function(error); }();
+  if (code != 0) [[unlikely]] report(code, error);
 }
 
 std::vector<double> settings_of(const Config& config) {
@@ -60,11 +73,7 @@ template <bool kMany>
 class ForeignEnv {
  public:
   ForeignEnv(const stepmill_env& functions, std::byte* memory, const std::vector<double>& settings)
-      : functions_(functions),
-        memory_(memory),
-        actions_(functions.spaces.action_count),
-        observations_(functions.spaces.observation_count),
-        infos_(functions.spaces.info_count) {
+      : functions_(functions), memory_(memory) {
     call([&](char* error) { return functions_.init(memory_, settings.data(), error); });
   }
   ForeignEnv(const ForeignEnv&) = delete;
@@ -79,24 +88,25 @@ class ForeignEnv {
   void reset(Rng& rng, const Options& options) {
     double given[STEPMILL_MOST_OPTIONS];
     for (int i = 0; i < STEPMILL_MOST_OPTIONS; ++i) given[i] = options.get(i, std::numeric_limits<double>::quiet_NaN());
-    Random random(rng);
-    call([&](char* error) { return functions_.reset(memory_, &random, given, error); });
+    call([&](char* error) { return functions_.reset(memory_, random_.of(rng), given, error); });
   }
 
-  Outcome step(const ActionRow& action, Rng& rng) {
+  // Inlined into the stepper's loop, as those of a class are: otherwise rows and outcomes go through memory.
+  [[gnu::always_inline]] Outcome step(const ActionRow& action, Rng& rng) {
     const void* rows[STEPMILL_MOST_ARRAYS];
-    for (int leaf = 0; leaf < actions_; ++leaf) rows[leaf] = action.get<std::byte>(leaf);
-    Random random(rng);
+    rows[0] = action.get<std::byte>(0);
+    for (int leaf = 1; leaf < functions_.spaces.action_count; ++leaf) rows[leaf] = action.get<std::byte>(leaf);
     stepmill_result result{};
-    call([&](char* error) { return functions_.step(memory_, rows, &random, &result, error); });
+    call([&](char* error) { return functions_.step(memory_, rows, random_.of(rng), &result, error); });
     return outcome_of(result);
   }
 
-  void observe(const Row& row) const {
+  [[gnu::always_inline]] void observe(const Row& row) const {
     void* observation[STEPMILL_MOST_ARRAYS];
     void* info[STEPMILL_MOST_ARRAYS];
-    for (int leaf = 0; leaf < observations_; ++leaf) observation[leaf] = row.observation<std::byte>(leaf);
-    for (int leaf = 0; leaf < infos_; ++leaf) info[leaf] = row.info<std::byte>(leaf);
+    observation[0] = row.observation<std::byte>(0);
+    for (int leaf = 1; leaf < functions_.spaces.observation_count; ++leaf) observation[leaf] = row.observation<std::byte>(leaf);
+    for (int leaf = 0; leaf < functions_.spaces.info_count; ++leaf) info[leaf] = row.info<std::byte>(leaf);
     call([&](char* error) { return functions_.observe(memory_, observation, info, error); });
   }
 
@@ -109,17 +119,16 @@ class ForeignEnv {
     const ForeignEnv& first = turns.env(0);
     void* envs[kMost];
     const void* actions[kMost * STEPMILL_MOST_ARRAYS];
-    Random randoms[kMost];
-    stepmill_random* random_of[kMost];
+    stepmill_random* randoms[kMost];
     stepmill_result results[kMost] = {};
+    const int leaves = first.functions_.spaces.action_count;
     for (int i = 0; i < turns.size(); ++i) {
       envs[i] = turns.env(i).memory_;
-      randoms[i].rng = &turns.rng(i);
-      random_of[i] = &randoms[i];
-      for (int leaf = 0; leaf < first.actions_; ++leaf)
-        actions[i * first.actions_ + leaf] = turns.action(i).template get<std::byte>(leaf);
+      randoms[i] = turns.env(i).random_.of(turns.rng(i));
+      const ActionRow action = turns.action(i);
+      for (int leaf = 0; leaf < leaves; ++leaf) actions[i * leaves + leaf] = action.get<std::byte>(leaf);
     }
-    first.functions_.step_many(turns.size(), envs, actions, random_of, results);
+    first.functions_.step_many(turns.size(), envs, actions, randoms, results);
     for (int i = 0; i < turns.size(); ++i) turns.outcome(i) = outcome_of(results[i]);
   }
 
@@ -149,8 +158,7 @@ class ForeignEnv {
 
   const stepmill_env& functions_;
   std::byte* memory_;
-  // How many arrays, kept near: one load less per step.
-  std::int32_t actions_, observations_, infos_;
+  Random random_;
 };
 
 // The envs of a pool, and one block of memory for all of them.
@@ -159,7 +167,7 @@ class ForeignStepper {
  public:
   ForeignStepper(const stepmill_env& functions, std::int32_t count)
       : functions_(functions),
-        stride_((static_cast<std::size_t>(functions.env_size) + kAlignment - 1) / kAlignment * kAlignment),
+        stride_((static_cast<std::size_t>(functions.env_size) + kSpacing - 1) / kSpacing * kSpacing),
         memory_(allocated(stride_ * static_cast<std::size_t>(count))),
         envs_(count) {}
 
@@ -176,7 +184,7 @@ class ForeignStepper {
   using Memory = std::unique_ptr<std::byte[], Free>;
 
   static Memory allocated(std::size_t bytes) {
-    const std::size_t least = bytes == 0 ? kAlignment : bytes;
+    const std::size_t least = (bytes / kAlignment + 1) * kAlignment;  // what aligned_alloc takes
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, least));
     if (!memory) throw std::bad_alloc();
     std::memset(memory, 0, least);
@@ -216,6 +224,9 @@ void check_arrays(const char* what, const stepmill_array* arrays, std::int32_t c
       throw std::invalid_argument(place + "expected a kind from 0 to 3, got " + std::to_string(array.kind));
     if (array.dtype < 0 || array.dtype >= kDTypeCount)
       throw std::invalid_argument(place + "expected a dtype from 0 to 11, got " + std::to_string(array.dtype));
+    if (array.kind == STEPMILL_DISCRETE && (array.dtype != STEPMILL_INT64 || array.rank != 0))
+      throw std::invalid_argument(place + "expected a DISCRETE one to be a single INT64, got dtype " +
+                                  std::to_string(array.dtype) + " and rank " + std::to_string(array.rank));
     if (array.rank < 0 || array.rank > 32 || (array.rank > 0 && !array.shape))
       throw std::invalid_argument(place + "expected a rank from 0 to 32 and a shape, got " + std::to_string(array.rank));
     if (!array.lows != !array.highs) throw std::invalid_argument(place + "expected both lows and highs, or neither");
@@ -248,6 +259,8 @@ Tree tree_of(const stepmill_array* arrays, std::int32_t count) {
 
 EnvSpec spec_of(const stepmill_env& functions, const Config& config) {
   stepmill_spaces spaces = functions.spaces;
+  static std::mutex mutex;  // what it points to stays until its next call
+  const std::lock_guard lock(mutex);
   if (functions.describe) {
     const std::vector<double> settings = settings_of(config);
     call([&](char* error) { return functions.describe(settings.data(), &spaces, error); });
@@ -264,6 +277,11 @@ EnvSpec spec_of(const stepmill_env& functions, const Config& config) {
   spec.action_tree = tree_of(spaces.action, spaces.action_count);
   return spec;
 }
+
+// A copy of the memory is a copy of the env unless it holds something else, which is what `close` is for.
+bool can_save(const stepmill_env& functions) { return functions.save || !functions.close; }
+
+constexpr std::int64_t kSavedByEngine = sizeof(sm_random_state) + sizeof(std::int64_t);  // see Stepper::save
 
 // What depends on whether there is `step_many`.
 template <bool kMany>
@@ -291,6 +309,8 @@ void fill(sm_env_table& t) {
     *resets = static_cast<const Envs*>(envs)->envs().resets(index);
     return 0;
   };
+  if (!can_save(functions_of(&t))) return;
+  if (!functions_of(&t).save) t.state_bytes = kSavedByEngine + functions_of(&t).env_size;
   t.save = [](const void* envs, std::int32_t index, void* sink, void (*put)(void*, const void*, std::int64_t),
               char* error) {
     return guarded(error, [&] {
@@ -303,12 +323,20 @@ void fill(sm_env_table& t) {
   };
 }
 
-void check_functions(const stepmill_env& functions) {
-  if (functions.version != STEPMILL_C_ENV_VERSION || functions.size != sizeof(stepmill_env))
-    throw std::runtime_error("a stepmill_env of version " + std::to_string(functions.version) + " and size " +
-                             std::to_string(functions.size) + ", expected version " +
-                             std::to_string(STEPMILL_C_ENV_VERSION) + " and size " + std::to_string(sizeof(stepmill_env)) +
+// A copy of what a library gave, in the present size: an earlier one knows less of the end.
+std::unique_ptr<stepmill_env> present(const stepmill_env& given) {
+  constexpr std::size_t first_size = offsetof(stepmill_env, close) + sizeof(stepmill_env::close);  // of version 1
+  if (given.version != STEPMILL_C_ENV_VERSION || given.size < first_size || given.size > sizeof(stepmill_env))
+    throw std::runtime_error("a stepmill_env of version " + std::to_string(given.version) + " and size " +
+                             std::to_string(given.size) + ", expected version " + std::to_string(STEPMILL_C_ENV_VERSION) +
+                             " and size " + std::to_string(first_size) + " to " + std::to_string(sizeof(stepmill_env)) +
                              ": compile it with the stepmill/c_env.h of this version of stepmill");
+  auto functions = std::make_unique<stepmill_env>();
+  std::memcpy(functions.get(), &given, given.size);
+  return functions;
+}
+
+void check_functions(const stepmill_env& functions) {
   const auto need = [](bool there, const char* what) {
     if (!there) throw std::runtime_error(std::string("its stepmill_env has no ") + what);
   };
@@ -325,8 +353,10 @@ void check_functions(const stepmill_env& functions) {
 
 }  // namespace
 
-const sm_env_table* foreign_table(const stepmill_env& functions) {
+const sm_env_table* foreign_table(const stepmill_env& given) {
   static constexpr const char* kNoOptions[] = {nullptr};
+  auto owned = present(given);
+  const stepmill_env& functions = *owned;
   check_functions(functions);
   auto table = std::make_unique<sm_env_table>();
   sm_env_table& t = *table;
@@ -354,7 +384,8 @@ const sm_env_table* foreign_table(const stepmill_env& functions) {
     fill<true>(t);
   else
     fill<false>(t);
-  return table.release();  // for good: a pool may refer to it
+  (void)owned.release();  // both for good: a pool may refer to them
+  return table.release();
 }
 
 }  // namespace stepmill

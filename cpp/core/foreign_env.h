@@ -6,8 +6,8 @@
 
 namespace stepmill {
 
-// The table of such envs. Both are kept for good. Throws std::runtime_error if the functions are of another version, or
-// if one that must be there is missing.
-const sm_env_table* foreign_table(const stepmill_env& functions);
+// The table of such envs, which is kept for good, as the functions must be. Throws std::runtime_error if they are of
+// another version, or if one that must be there is missing.
+const sm_env_table* foreign_table(const stepmill_env& given);
 
 }  // namespace stepmill

@@ -23,6 +23,7 @@ from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec, re
 from stepmill.registry.listing import list_all_envs
 from stepmill.registry.records import register
 from stepmill.settings import Ray
+from stepmill.sources.files.compiler import get_include
 from stepmill.sources.files.env_library import compile
 from stepmill.sources.jit.jit_class import jit
 from stepmill.spec import PoolSpec
@@ -47,6 +48,7 @@ __all__ = [
     "__version__",
     "compile",
     "errors",
+    "get_include",
     "jit",
     "list_all_envs",
     "make",

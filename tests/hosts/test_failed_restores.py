@@ -60,8 +60,11 @@ def test_an_env_that_was_never_reset_is_as_it_was_built(backend: str, way: str |
             source.step(np.zeros(3, int))
         states = [*source.save(by=way)[:2], source.save()[2]]
         pool.set_attr("refuses", True, env_ids=[2])
-        with pytest.raises(errors.StateError, match=r"restore: env 2: set_state\(\) raised ValueError: not this one"):
+        with pytest.raises(
+            errors.StateError, match=r"restore: env 2: set_state\(\) raised ValueError: not this one"
+        ) as caught:
             pool.restore(states)
+        assert isinstance(caught.value.__cause__, ValueError)
         assert_same(pool.reset()[0], twin.reset()[0])
         for _ in range(9):
             assert_same(pool.step(np.zeros(3, int))[:4], twin.step(np.zeros(3, int))[:4])

@@ -194,6 +194,16 @@ class PoolMachine(RuleBasedStateMachine):
         else:
             self.received(self.pool.recv(timeout))
 
+    @precondition(lambda self: self.model.is_async)
+    @rule(at_least=st.integers(0, 2))
+    def recv_what_is_ready(self, at_least: int) -> None:
+        at_least = min(at_least, self.batch_size)
+        error = self.model.recv_error()
+        if error is not None:
+            self.refused(error, lambda: self.pool.recv(0, at_least))
+        else:
+            self.received(self.pool.recv(0, at_least), at_least)
+
     @rule(seed=seeds)
     def reset_all(self, seed: int | None) -> None:
         error = self.model.reset_error(None, drains=True)
@@ -268,12 +278,12 @@ class PoolMachine(RuleBasedStateMachine):
             np.testing.assert_array_equal(obs[i], row.obs)
             assert info["elapsed_step"][i] == row.elapsed
 
-    def received(self, result: Any) -> None:
+    def received(self, result: Any, at_least: int | None = None) -> None:
         obs, reward, terminated, truncated, info = result
         ids = info["env_id"].tolist()
         candidates, count = self.model.expect()
-        assert len(ids) == count
-        assert len(set(ids)) == count
+        assert min(count, count if at_least is None else at_least) <= len(ids) <= count
+        assert len(set(ids)) == len(ids)
         assert set(ids) <= candidates
         if not self.model.is_async:
             assert ids == list(self.model.in_flight)

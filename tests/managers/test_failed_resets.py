@@ -56,7 +56,7 @@ def test_a_child_that_dies_or_hangs_in_a_constructor_is_an_error_and_nothing_is_
     mishap: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mishap == "gate":
-        monkeypatch.setattr("stepmill.hosts.process.caller.child_process.time", GateClock(gate))
+        GateClock.put(monkeypatch, gate)
     before = belongings()
     cfgs = [{}, suffering("constructor", mishap, folder=gate.folder)]
     # One worker: env 0 has been built, and the caller has heard of it, before env 1 comes to the gate.

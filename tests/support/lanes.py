@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
 from support.backends import Actor, info_row, stack, view_of
-from support.probes import reset_obs, seen
+from support.probes import assert_same, reset_obs, seen
 
 
 class Lanes:
@@ -38,3 +38,21 @@ class Lanes:
                 for env_id, shown in zip(ended, iterate(some, first), strict=True):
                     rows[env_id].append([shown])
         return rows
+
+
+def assert_states_go_on(pool: Any, kind: str) -> None:
+    """Of two envs: saved in the middle of their lists, each may be given the state of any."""
+    assert pool.state_kind == kind
+    pool.reset()
+    lanes = Lanes(pool, [(0, 0), (1, 0)])
+    lanes.go(3)
+    states, at = pool.save(), list(lanes.at)
+    assert {one.kind for one in states.origins} == {kind}
+    expected = lanes.go(12)
+    for order in ((0, 1), (1, 0)):
+        pool.restore([states[i] for i in order])
+        got = Lanes(pool, [at[i] for i in order]).go(12)
+        for env_id, i in enumerate(order):
+            assert_same(got[env_id], expected[i])
+    pool.restore(states)
+    assert_same(pool.fork(1, [0])[0], pool.restore(states[1], [1])[0])

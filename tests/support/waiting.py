@@ -98,16 +98,46 @@ class Gate:
 
 
 class GateClock:
-    """In place of ``time`` where a deadline is kept: it stands still until ``arrivals`` envs have come to the gate."""
+    """In place of ``time`` where the deadline of a start is kept: it stands still until ``arrivals`` envs have come to
+    the gate, and the pool waits for nothing but envs that are being built.
 
-    def __init__(self, gate: Gate, arrivals: int = 1) -> None:
+    Then the stack of a worker is read until it shows that the worker waits there, or is in a function that never ends:
+    on a machine under load the usual half second may be too short, and an env says that it is there before it is.
+    """
+
+    @classmethod
+    def put(cls, monkeypatch: Any, gate: Gate, arrivals: int = 1) -> None:
+        from stepmill.hosts.process.caller import child_process, handles, launcher
+
+        clock, wait_until_built, read_stack = cls(gate, arrivals), launcher.wait_until_built, handles.read_stack
+
+        def wait(*arguments: Any) -> None:
+            clock._is_running = True  # not while a worker is forked: it may come to the gate before we know of it
+            wait_until_built(*arguments)
+
+        def read(*arguments: Any) -> str:
+            texts = []
+
+            def is_there() -> bool:
+                texts.append(read_stack(*arguments))
+                return "_forever" in texts[-1] or "wait_at_gate" in texts[-1]
+
+            eventually(is_there)
+            return texts[-1]
+
+        monkeypatch.setattr(child_process, "time", clock)
+        monkeypatch.setattr(launcher, "wait_until_built", wait)
+        monkeypatch.setattr(handles, "read_stack", read)
+
+    def __init__(self, gate: Gate, arrivals: int) -> None:
         self._gate = gate
         self._arrivals = arrivals
-        self._looks = 0  # since then
+        self._is_running = False
+        self._looks = 0  # since they came
 
     def monotonic(self) -> float:
-        """Late after some looks more: by then the env waits at the gate, and what it said before has been heard."""
-        self._looks += self._gate.num_arrivals >= self._arrivals
+        """Late after some looks more: what the envs' workers have said before has been heard by then."""
+        self._looks += self._is_running and self._gate.num_arrivals >= self._arrivals
         return 1e9 if self._looks > 8 else 0.0
 
 

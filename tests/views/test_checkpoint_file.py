@@ -105,7 +105,9 @@ def test_rows_that_do_not_fit_are_refused(content: bytes) -> None:
         ({"env_type": "dm"}, "env_type='dm' was given, and the checkpoint has 'gymnasium'"),
         ({"max_episode_steps": 7}, "max_episode_steps=7 was given, and the checkpoint has None"),
         ({"env_config": [{}] * 3}, "env_config="),
-        ({"sutton_barto_reward": True}, "sutton_barto_reward=True was given, and the checkpoint has None"),
+        ({"sutton_barto_reward": True}, "sutton_barto_reward=True was given, and the checkpoint has no such argument"),
+        ({"foo": 3}, "foo=3 was given, and the checkpoint has no such argument"),
+        ({"seed": None}, re.escape("seed=None was given, which draws one, and the checkpoint has [42, 43, 44]")),
     ],
 )
 def test_other_arguments_are_refused_with_both_values(given: Any, said: str, content: bytes) -> None:
@@ -128,7 +130,8 @@ def test_the_same_arguments_are_taken(content: bytes) -> None:
 
 def test_another_task_is_refused(content: bytes) -> None:
     with pytest.raises(
-        errors.StateError, match="another env: it was saved with 'CartPole-v1', and the env has 'Acrobot"
+        errors.StateError,
+        match=r"^resume: env 0 .*another env: it was saved with 'CartPole-v1', and the env has 'Acrobot",
     ):
         stepmill.resume(io.BytesIO(content), "Acrobot-v1")
 

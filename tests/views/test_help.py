@@ -28,6 +28,7 @@ MAKERS = {
     "envpool": functools.partial(envpool.make, env_type="gymnasium"),
 }
 CALLS = ("step", "recv", "send", "reset")
+WAITS = "(timeout: 'float | None' = None, at_least: 'int | None' = None)"
 
 ACTION = "(action: 'Any', env_id: 'Any' = None)"
 SIGNATURES = {
@@ -36,8 +37,8 @@ SIGNATURES = {
     ("gym", "step"): ACTION + " -> 'tuple[Any, Array, Array, dict[str, Any]]'",
     ("dm", "step"): ACTION + " -> 'TimeStep[Array]'",
     ("envpool", "step"): ACTION + " -> 'tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]'",
-    ("gymnasium", "recv"): "(timeout: 'float | None' = None) -> 'tuple[Any, Array, Array, Array, dict[str, Any]]'",
-    ("dm", "recv"): "(timeout: 'float | None' = None) -> 'TimeStep[Array]'",
+    ("gymnasium", "recv"): f"{WAITS} -> 'tuple[Any, Array, Array, Array, dict[str, Any]]'",
+    ("dm", "recv"): f"{WAITS} -> 'TimeStep[Array]'",
     ("gymnasium", "send"): ACTION + " -> 'None'",
     ("gymnasium", "reset"): "(env_id: 'Any' = None, *, seed: 'Any' = None, options: 'Mapping[str, Any] | None' = None)"
     " -> 'tuple[Any, dict[str, Any]]'",

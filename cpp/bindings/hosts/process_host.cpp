@@ -36,9 +36,13 @@ void ProcessHost::attend() {
 
 nb::object ProcessHost::load(std::span<const std::int32_t> envs, std::span<const std::span<const std::byte>> states) {
   nb::object late = Host::load(envs, states);
+  install_successors();
+  return late;
+}
+
+void ProcessHost::install_successors() {
   const nb::gil_scoped_release release;
   has_replaced_ |= processes().install_successors();
-  return late;
 }
 
 // ---- calls -------------------------------------------------------------------------------------

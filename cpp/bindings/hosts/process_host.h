@@ -28,12 +28,14 @@ class ProcessHost final : public Host {
   void restart_failed(int worker, unsigned incarnation, const std::string& why) {
     processes().restart_failed(worker, incarnation, why);
   }
-  // See `ProcessPool`: they take their places when `load_envs` has returned.
+  // See `ProcessPool`: they take their places when `load_envs` has returned. Where the engine does not call it, as in an
+  // actor whose caller has other actors too, whoever does says when: `install_successors`.
   auto next_incarnation(int worker) const { return processes().next_incarnation(worker); }
   void name_successor(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox) {
     processes().name_successor(worker, incarnation, pid, pidfd, stack, outbox);
   }
   void drop_successors() { processes().drop_successors(); }
+  void install_successors();
 
   // ---- calls ----
 

@@ -57,6 +57,7 @@ class Host(Protocol):
     num_players: int
     player_kinds: tuple[str, ...]  # of each player; empty if all have the same spaces
     episode_limits: Sequence[int | None]  # the time limit of each env; empty if all have that of the pool
+    code: str  # what a state here is of besides: see ``StateOrigin``
     metadata: dict[str, Any]
     render_mode: str | None
 
@@ -268,6 +269,7 @@ class NativeStates:
 
     episode_limits: Sequence[int | None] = ()
     _simulators: SimulatorSource | None = None
+    code = ""  # which code a state is of, if it is not a part of stepmill
 
     def _native_ways(self) -> tuple[str, ...]:
         return ("memory" if self._simulators is None else "simulator",)

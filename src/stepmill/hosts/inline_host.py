@@ -30,8 +30,10 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     backend = "inline"
     is_native = False
+    code = ""
     state_ways = WAYS
     keeps_former = False  # whether envs elsewhere may not take their states, so that those here are put back
+    state_advice = ELSEWHERE  # for envs that have no state
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     @property
     def _states(self) -> PythonStates:
-        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven, ELSEWHERE)
+        return PythonStates(self, self._envs.__getitem__, self._put_saved, self._renew, self._proven, self.state_advice)
 
     def _put_saved(self, env_id: int, env: Any) -> None:
         self._builder.adopt(env_id, env)

@@ -32,7 +32,7 @@ class NativeHost(NativeStates, FramesAtOnce, _native.NativeHost):
     def __init__(self, source: NativeSource, settings: Settings) -> None:
         check_players(source.max_num_players, settings)
         self._source_id = source.id
-        self._simulators = source.simulators
+        self._simulators, self.code = source.simulators, source.code
         self._num_envs = settings.num_envs
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)

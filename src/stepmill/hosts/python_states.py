@@ -30,7 +30,9 @@ from stepmill.values.trees import leaves
 dumps = functools.partial(pickling.dumps, searched={})
 
 WAYS = ("methods", "pickle")  # how an env is saved: by its methods, or if the user asks for it, the whole object
+# What else there is for an env that has no state, in this process and in a worker process that has several.
 ELSEWHERE = "; or use backend='process' with num_workers=num_envs: its process is saved by forking it (docs/saving.md)"
+BY_FORK = "; or use num_workers=num_envs: a process that has one env is saved by forking it (docs/saving.md)"
 
 
 class _Place(Protocol):

@@ -78,7 +78,7 @@ class StateKeeper:
         for env_id, (config, key) in enumerate(zip(configs, keys, strict=True)):
             if key not in known:
                 simulator = engine.host.fingerprint(env_id) if kind == "simulator" else ""
-                told = configuration_text(config), limits[env_id], simulator, *spaces
+                told = configuration_text(config), limits[env_id], simulator, *spaces, engine.host.code
                 known[key] = StateOrigin(name, self._ways[0], *told)
         origins = tuple(known[key] for key in keys)
         self._origins = origins[:1] if len(set(known.values())) == 1 else origins
@@ -120,7 +120,7 @@ class StateKeeper:
         if isinstance(given, SavedState):
             given = given.repeated(count)
         states = _read_states(given, count)
-        self._check_origins(states.origins, env_ids, count)
+        self._check_origins("restore", states.origins, env_ids, count)
         return states
 
     def save_all(self, by: str | None) -> PoolMemory:
@@ -137,7 +137,7 @@ class StateKeeper:
     def restore_all(self, memory: PoolMemory) -> None:
         """Makes a new pool what another one was. If it raises, the pool is of no use any more."""
         self._check_kind("resume")
-        self._check_origins(memory.origins, None, self._num_envs)
+        self._check_origins("resume", memory.origins, None, self._num_envs)
         if memory.states is not None:
             function, arguments = self.restoring(memory.states, memory.env_ids)
             function(*arguments)
@@ -165,7 +165,7 @@ class StateKeeper:
                 raise EnvIdError(f"env_ids: expected ids in range [0, {self._num_envs}), got {env_ids!r}") from None
         return origins if way in (None, self._ways[0]) else tuple(replace(one, kind=way) for one in origins)
 
-    def _check_origins(self, origins: tuple[StateOrigin, ...], env_ids: Any, count: int) -> None:
+    def _check_origins(self, call: str, origins: tuple[StateOrigin, ...], env_ids: Any, count: int) -> None:
         targets = self._origins_of(env_ids)
         if origins == targets:
             return
@@ -175,7 +175,7 @@ class StateKeeper:
             if mine.kind in self._ways:
                 target = replace(target, kind=mine.kind)
             if mine != target:
-                mine.refuse(target, i if env_ids is None else int(env_ids[i]))
+                mine.refuse(call, target, i if env_ids is None else int(env_ids[i]))
 
 
 def _of_kinds(origins: tuple[StateOrigin, ...], kinds: list[str | None]) -> tuple[StateOrigin, ...]:
@@ -201,6 +201,7 @@ def _read_states(given: Any, count: int) -> SavedStates:
         )
     if len(given) != count:
         raise StateError(
-            f"restore: expected {count} states, one per env, got {len(given)}; one state, as in states[0], is for all"
+            f"restore: expected {count} state{'' if count == 1 else 's'}, one per env, got {len(given)}; one state, as "
+            "in states[0], is for all"
         )
     return given

@@ -38,6 +38,10 @@ class Library(Protocol):
     def worker_environ(self) -> Mapping[str, str]:
         """What its workers need in their environment from their start on; if anything, it runs only in such workers."""
 
+    @property
+    def code(self) -> str:
+        """Of what it was compiled: saved states are for envs of the same code."""
+
 
 @dataclass(frozen=True)
 class NativeSource:
@@ -61,6 +65,11 @@ class NativeSource:
     simulators: SimulatorSource | None
     render_mode: str | None
     drawer: Any  # a class that is a ``drawing.Drawer``; None if nothing draws these envs
+
+    @property
+    def code(self) -> str:
+        """What their class was compiled of, if it is not a part of stepmill."""
+        return "" if self.library is None else self.library.code
 
     @property
     def config(self) -> dict[str, Any]:

@@ -30,17 +30,18 @@ class StateOrigin:
     simulator: str = ""  # its version, and which model
     observation_space: str = ""  # of Python envs: a factory may be given arguments that nobody else knows of
     action_space: str = ""
+    code: str = ""  # of native envs that are not a part of stepmill: the memory of others has another layout
     stepmill: str = __version__
 
-    def refuse(self, target: StateOrigin, env_id: int) -> NoReturn:
-        """Says why an env of another origin cannot take it."""
+    def refuse(self, call: str, target: StateOrigin, env_id: int) -> NoReturn:
+        """Says why an env of another origin cannot take it. ``call``: what the user called."""
         for field in fields(self):
             mine, its = getattr(self, field.name), getattr(target, field.name)
             if mine != its:
-                what = "version of stepmill" if field.name == "stepmill" else field.name
+                others = {"stepmill": "another version of stepmill", "code": "other code"}
                 raise StateError(
-                    f"restore: env {env_id} cannot take a state of another {what}: it was saved with {mine!r}, and the "
-                    f"env has {its!r}"
+                    f"{call}: env {env_id} cannot take a state of {others.get(field.name, f'another {field.name}')}: "
+                    f"it was saved with {mine!r}, and the env has {its!r}"
                 )
         raise AssertionError("these are equal")
 

@@ -103,7 +103,10 @@ def arguments_for(packed: Mapping[str, Any], task: Any, given: Mapping[str, Any]
     settings |= {name: own.pop(name) for name in MAY_DIFFER if name in own}
     _refuse("env_type", packed["env_type"], own.pop("env_type", packed["env_type"]))
     for name in [name for name in own if name in SETTINGS]:
-        _refuse(name, settings[name], _checked(name, own.pop(name), settings))
+        value = own.pop(name)
+        if name == "seed" and value is None:
+            raise _differs("seed=None was given, which draws one", repr(list(settings[name])))
+        _refuse(name, settings[name], _checked(name, value, settings))
     env_config = own.pop("env_config", None)
     if env_config is None or packed["env_config"].content is not None:
         known = packed["env_config"].read("env_config", "env_config=...")
@@ -113,7 +116,9 @@ def arguments_for(packed: Mapping[str, Any], task: Any, given: Mapping[str, Any]
     if packed["config"].content is not None:
         config = packed["config"].read("configuration", "all of its keys, such as key=value")
         for name, value in own.items():
-            _refuse(name, config.get(name), value)
+            if name not in config:
+                raise _differs(f"{name}={value!r} was given", "no such argument")
+            _refuse(name, config[name], value)
     if task is None:
         task = packed["task"].read("task", "it: stepmill.resume(path, task=...)")
     return {"task_id": task, "env_type": packed["env_type"], "env_config": env_config, **settings, **config}
@@ -130,10 +135,11 @@ def _refuse(name: str, mine: Any, given: Any) -> None:
     if name == "seed":
         mine, given = list(mine), list(given)
     if configuration_text({"": mine}) != configuration_text({"": given}):
-        raise StateError(
-            f"resume: {name}={given!r} was given, and the checkpoint has {mine!r}: only {', '.join(MAY_DIFFER)} may "
-            "differ"
-        )
+        raise _differs(f"{name}={given!r} was given", repr(mine))
+
+
+def _differs(given: str, mine: str) -> StateError:
+    return StateError(f"resume: {given}, and the checkpoint has {mine}: only {', '.join(MAY_DIFFER)} may differ")
 
 
 # ---- the file ------------------------------------------------------------------------------------

@@ -154,11 +154,13 @@ class DmPool(PoolView, Generic[Array]):
         return self._engine.step, (action, env_id)
 
     @direct
-    def recv(self, timeout: float | None = None) -> Call[TimeStep[Array]]:
+    def recv(self, timeout: float | None = None, at_least: int | None = None) -> Call[TimeStep[Array]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results.
 
         Args:
             timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight. None: no limit.
+            at_least: For async pools: when the time is over, return what is ready, as soon as there are this many
+                rows. With 0 there may be none.
 
         Returns:
             A ``dm_env.TimeStep`` of arrays, a row per env of ``timestep.observation.env_id``: see ``step``.
@@ -175,7 +177,7 @@ class DmPool(PoolView, Generic[Array]):
             ...     timestep = pool.recv()
             ...     pool.send(np.ones(2, int), timestep.observation.env_id)
         """
-        return self._engine.recv, (timeout,)
+        return self._engine.recv, (timeout, at_least)
 
 
 def _begun_or_not(info: dict[str, Any]) -> np.ndarray:

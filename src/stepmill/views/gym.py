@@ -111,11 +111,15 @@ class GymPool(PoolView, Generic[Array]):
         return self._engine.step, (action, env_id)
 
     @direct
-    def recv(self, timeout: float | None = None) -> Call[tuple[Any, Array, Array, dict[str, Any]]]:
+    def recv(
+        self, timeout: float | None = None, at_least: int | None = None
+    ) -> Call[tuple[Any, Array, Array, dict[str, Any]]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results.
 
         Args:
             timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight. None: no limit.
+            at_least: For async pools: when the time is over, return what is ready, as soon as there are this many
+                rows. With 0 there may be none.
 
         Returns:
             ``(obs, reward, done, info)``, a row per env of ``info["env_id"]``: see ``step``.
@@ -132,7 +136,7 @@ class GymPool(PoolView, Generic[Array]):
             ...     obs, reward, done, info = pool.recv()
             ...     pool.send(np.ones(2, int), info["env_id"])
         """
-        return self._engine.recv, (timeout,)
+        return self._engine.recv, (timeout, at_least)
 
 
 def _translate(result: Any) -> tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]:

@@ -99,11 +99,15 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Array]):  # type: ignore[misc,
         return self._engine.step, (actions, env_id)
 
     @direct
-    def recv(self, timeout: float | None = None) -> Call[tuple[Any, Array, Array, Array, dict[str, Any]]]:
+    def recv(
+        self, timeout: float | None = None, at_least: int | None = None
+    ) -> Call[tuple[Any, Array, Array, Array, dict[str, Any]]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results.
 
         Args:
             timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight. None: no limit.
+            at_least: For async pools: when the time is over, return what is ready, as soon as there are this many
+                rows. With 0 there may be none.
 
         Returns:
             ``(obs, reward, terminated, truncated, info)``, a row per env of ``info["env_id"]``. In sync mode the rows
@@ -122,7 +126,7 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Array]):  # type: ignore[misc,
             ...     obs, reward, terminated, truncated, info = pool.recv()
             ...     pool.send(np.ones(2, int), info["env_id"])
         """
-        return self._engine.recv, (timeout,)
+        return self._engine.recv, (timeout, at_least)
 
     def close(self, **kwargs: Any) -> None:
         """Ends the pool's workers and frees its memory, except for the batches you still hold."""

@@ -44,7 +44,7 @@ from stepmill.views.order import record_order, replay_order
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
-    from stepmill.hosts.process.caller.clones import Clones
+    from stepmill.hosts.process.caller.clones import CloneTickets
     from stepmill.tools.watching.watch import Watch
 
 __all__ = ["Array", "PoolView"]
@@ -226,13 +226,13 @@ class PoolView(Uncopyable):
             seeds = None if seeds is None else [seeds[one] for one in env_id]
         self._engine.send_reset(env_id, seeds, options)
 
-    def recv_into(self, owner: object, name: str, timeout: float | None = None) -> None:
-        """Receives a batch and makes it an attribute: ``owner.name = pool.recv(timeout)``, with nothing in between.
+    def recv_into(self, owner: object, name: str, timeout: float | None = None, at_least: int | None = None) -> None:
+        """Receives a batch and makes it an attribute: ``owner.name = pool.recv(...)``, with nothing in between.
 
         A signal handler may raise between any two instructions of Python, as Ctrl-C does. After this call the batch is
         the attribute, or it is still in flight: it cannot be lost on the way.
         """
-        _native.call_into(owner, name, self._engine.recv, timeout)
+        _native.call_into(owner, name, self._engine.recv, timeout, at_least)
 
     def drain(self) -> list[Any]:
         """Receives all that is in flight, such as what an interrupted call has left, and returns it.
@@ -421,7 +421,10 @@ class PoolView(Uncopyable):
 
     @property
     def clone_limit(self) -> int:
-        """How many states by fork may be in use at a time, each with a sleeping process: 64, until you set it."""
+        """How many states by fork may be in use at a time, each with a sleeping process: 64, until you set it.
+
+        On Ray, in each actor.
+        """
         return self._clones("clone_limit").limit
 
     @clone_limit.setter
@@ -430,15 +433,18 @@ class PoolView(Uncopyable):
 
     @property
     def clone_memory(self) -> int | None:
-        """How many bytes of memory these processes may have; None, until you set it: a quarter of what is free."""
+        """How many bytes of memory these processes may have; None, until you set it: a quarter of what is free.
+
+        On Ray, in each actor.
+        """
         return self._clones("clone_memory").memory
 
     @clone_memory.setter
     def clone_memory(self, size: int | None) -> None:
         self._clones("clone_memory").memory = None if size is None else whole_number("clone_memory", size, 0)
 
-    def _clones(self, name: str) -> Clones:
-        clones: Clones | None = getattr(self._host, "clones", None)
+    def _clones(self, name: str) -> CloneTickets[Any]:
+        clones: CloneTickets[Any] | None = getattr(self._host, "clones", None)
         if clones is None:
             raise UnsupportedError(f"{name}: only worker processes are saved by fork (backend='process')")
         return clones

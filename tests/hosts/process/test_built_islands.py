@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, WorkerDiedError
+from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, StateError, WorkerDiedError
 from support.backends import play
 from support.envs import AnsweringEnv, Plain
 from support.envs.faulty import FaultyEnv
 from support.envs.many_spaces import WildEnv
+from support.envs.sealed import Walker
+from support.lanes import assert_states_go_on
 from support.probes import assert_same
 from support.processes import kill_worker
 from support.waiting import Gate
@@ -91,6 +93,13 @@ def test_arrays_and_spaces_go_both_ways_between_versions_of_numpy() -> None:
         assert args[4] == given[4]
 
 
+@pytest.mark.parametrize("name", ["python", "nle"])
+@pytest.mark.parametrize(("task", "kind"), [(Walker, "fork"), (WildEnv, "methods")])
+def test_states_are_saved_and_restored_by_other_versions(name: str, task: Any, kind: str) -> None:
+    with stepmill.make(task, num_envs=2, num_workers=2, python=built(name), seed=5) as pool:
+        assert_states_go_on(pool, kind)
+
+
 def test_code_by_value_is_refused_by_another_python() -> None:
     class Local(Plain):
         pass
@@ -121,7 +130,7 @@ def test_deaths_and_deadlines_on_another_python(gate: Gate) -> None:
 
 def test_nethack() -> None:
     """Nle pins Gymnasium 1.2.0."""
-    with stepmill.make("NetHackScore-v0", num_envs=2, python=built("nle")) as pool:
+    with stepmill.make("NetHackScore-v0", num_envs=2, num_workers=2, python=built("nle")) as pool:
         obs, _ = pool.reset(seed=3)
         assert obs["glyphs"].shape == (2, 21, 79)
         assert pool.single_action_space.n == 23
@@ -129,19 +138,23 @@ def test_nethack() -> None:
             obs, reward, *_, info = pool.step([action, 22 - action])
         assert info["end_status"].tolist() == [0, 0]
         assert reward.dtype == np.float64
+        with pytest.raises(StateError, match=r"env 0: its process cannot be saved by fork, as it has a file, .*nle"):
+            pool.save()
     spec = stepmill.make_spec("NetHackScore-v0", python=built("nle"))
     assert spec.observation_space["message"].shape == (256,)
 
 
 def test_metaworld() -> None:
     """It pins MuJoCo 3.3.0."""
-    with stepmill.make("Meta-World/MT1", num_envs=2, python=built("metaworld"), env_name="reach-v3") as pool:
+    where: dict[str, Any] = {"python": built("metaworld"), "num_workers": 2}
+    with stepmill.make("Meta-World/MT1", num_envs=2, env_name="reach-v3", **where) as pool:
         obs, _ = pool.reset()
         assert obs.shape == (2, 39)
         for _ in range(20):
             obs, *_, info = pool.step(np.zeros((2, 4), np.float32))
         assert info["success"].shape == (2,)
         assert pool.spec.config["env_name"] == "reach-v3"
+        assert_states_go_on(pool, "fork")
 
 
 def test_both_at_once() -> None:

@@ -24,6 +24,7 @@ from stepmill.errors import (
     InputError,
     MissingPackageError,
     RemoteEnvError,
+    StateError,
     StepmillError,
     UnknownConfigError,
     UnknownEnvError,
@@ -37,7 +38,9 @@ from support.backends import play
 from support.envs import AnsweringEnv, CountingEnv, Plain
 from support.envs.faulty import FaultyEnv
 from support.envs.many_spaces import Colour, Pair, WildEnv, WishingEnv
+from support.envs.sealed import Walker
 from support.islands import ONLY_THERE, make_environment, make_program
+from support.lanes import assert_states_go_on
 from support.probes import assert_same
 from support.processes import belongings, kill_worker, left_since, worker_pids
 from support.subprocesses import run_well, start
@@ -125,6 +128,31 @@ def test_a_worker_has_envs_of_one_interpreter() -> None:
     fives = [Share(2, 3, "a"), Share(3, 5, "a"), Share(5, 7, "a")]
     assert share_out(source, 8, 5) == [Share(0, 2, None), *fives, Share(7, 8, "b")]
     assert [one.last - one.first for one in share_out(source, 8, 8)] == [1] * 8
+
+
+# ---- saved states --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("task", "kind"), [(Walker, "fork"), pytest.param(WildEnv, "methods", marks=pytest.mark.slow)])
+def test_states_are_saved_and_restored_there(island: str, task: Any, kind: str) -> None:
+    with stepmill.make(task, num_envs=2, num_workers=2, python=island, seed=5) as pool:
+        assert_states_go_on(pool, kind)
+
+
+@pytest.mark.slow
+def test_a_state_is_for_envs_of_the_same_interpreter(island: str) -> None:
+    where: list[dict[str, Any]] = [{}, {"python": island}, {"python": island}]
+    with stepmill.make(Walker, num_envs=3, num_workers=3, env_config=where, seed=[7, 8, 7]) as pool:
+        pool.reset()
+        states = pool.save()
+        expected = [pool.step(np.ones(3, int))[0] for _ in range(5)]
+        for given, env_ids in ((states[0], [1]), ([states[1], states[0]], [0, 2])):
+            with pytest.raises(StateError, match=rf"env {env_ids[0]} cannot take a state of another configuration"):
+                pool.restore(given, env_ids)
+        pool.restore([states[0], states[2], states[1]])
+        got = [pool.step(np.ones(3, int))[0] for _ in range(5)]
+        assert_same(got, [one[[0, 2, 1]] for one in expected])
+        assert len(pool.stats()["clones"]) == 3
 
 
 MEETING = """

@@ -7,26 +7,24 @@ import gc
 import mmap
 import os
 import pickle
-import random
 import select
 import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 import stepmill
 from stepmill import errors
 from support.envs import ProbeTwin
 from support.envs.contract import Pair, Walk
 from support.envs.many_spaces import WildEnv
+from support.envs.sealed import Walker
 from support.injection import Alarms
 from support.lanes import Lanes
 from support.probes import MODES, assert_same
@@ -43,36 +41,6 @@ from support.processes import (
 )
 from support.subprocesses import run_well
 from support.waiting import eventually
-
-
-class Walker(gymnasium.Env[np.ndarray, Any]):
-    """Remembers in ways that nothing but a fork can save: a suspended generator, and all global generators."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float64)
-    action_space = spaces.Discrete(3)
-    closed_in: str | None = None
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        if seed is not None:
-            random.seed(seed)
-            np.random.seed(seed)
-        self._walk = self._walking(int(self.np_random.integers(3, 9)))
-        return next(self._walk)[0], {"from": options}
-
-    def _walking(self, length: int) -> Iterator[Any]:
-        place, action = 0.0, None
-        for step in range(length + 1):
-            seen = np.array([place, random.random(), np.random.random(), self.np_random.random()])
-            action = yield seen, place, step == length, False, {"steps": step}
-            place += random.gauss(float(action), 1.0)
-
-    def step(self, action: Any) -> Any:
-        return self._walk.send(action)  # type: ignore[attr-defined]
-
-    def close(self) -> None:
-        if self.closed_in is not None:
-            (Path(self.closed_in) / str(os.getpid())).touch()
 
 
 def make(task: Any = Walker, num_envs: int = 3, **arguments: Any) -> Any:
@@ -502,7 +470,7 @@ def test_there_are_limits_and_the_error_names_them() -> None:
         assert len(told) == 3
         assert all(one["memory_bytes"] > 0 for one in told)
         pool.clone_memory = 1000
-        with pytest.raises(errors.ResourceError, match=r"the 3 states .* MiB .*pool.clone_memory=1000"):
+        with pytest.raises(errors.ResourceError, match=r"save: 3 states .* MiB .*pool.clone_memory=1000"):
             pool.save()
         states.clear()
         states = [pool.save()]

@@ -190,13 +190,10 @@ def test_the_reset_inside_an_ending_step_is_bound_by_reset_timeout(make: Any) ->
 # ---- start_timeout -------------------------------------------------------------------------------
 
 
-CLOCK = "stepmill.hosts.process.caller.child_process.time"
-
-
 def test_an_endless_constructor_is_ended_at_the_start_timeout(
     make: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CLOCK, GateClock(gate))
+    GateClock.put(monkeypatch, gate)
     before = belongings()
     with pytest.raises(errors.EnvTimeoutError, match=rf"start_timeout={LONGER}.* env 3 is still being built") as caught:
         make({3: "C with the lock"}, where="constructor", start_timeout=LONGER)
@@ -207,7 +204,7 @@ def test_an_endless_constructor_is_ended_at_the_start_timeout(
 
 
 def test_every_env_that_is_still_being_built_is_named(make: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CLOCK, GateClock(gate, arrivals=2))
+    GateClock.put(monkeypatch, gate, arrivals=2)
     with pytest.raises(errors.EnvTimeoutError, match=r"envs 0, 2 are still being built") as caught:
         make({0: "loop", 2: "C without the lock"}, where="constructor", start_timeout=LONGER)
     assert "spin_forever" in str(caught.value)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill import errors
+from stepmill import _native, errors
 from stepmill.hosts.ray.actors import Actors
 from support.envs.remote import DeadlyToBuild, Follower, Greedy, SlowToBuild, Teller, Unbuildable
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until_dead
@@ -23,8 +23,12 @@ pytestmark = [
 ]
 
 
+OF_A_FILE = str(Path(_native.__file__).parent / "include" / "envs" / "debug" / "template.h")
+OTHERS = [(Teller, "next_step"), pytest.param(OF_A_FILE, "next_step", id="of a file")]
+
+
 @pytest.mark.parametrize("num_actors", [1, 3])
-@pytest.mark.parametrize(("task", "mode"), [("CartPole-v1", mode) for mode in MODES] + [(Teller, "next_step")])
+@pytest.mark.parametrize(("task", "mode"), [("CartPole-v1", mode) for mode in MODES] + OTHERS)
 def test_episodes_are_those_of_one_machine(task: Any, mode: str, num_actors: int) -> None:
     arguments = {"num_envs": 5, "seed": 3, "autoreset": mode}
     with make_on_ray(task, num_actors, **arguments) as pool, stepmill.make(task, **arguments) as plain:

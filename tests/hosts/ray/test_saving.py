@@ -216,7 +216,7 @@ def test_an_env_without_methods_is_pickled_if_the_user_asks_for_it(there: Callab
         assert pool.state_kind.startswith("none: its class Counting has no get_state() and set_state(state)")
         with pytest.raises(errors.UnsupportedError, match=r"save: env 2: its class Counting has no get_state\(\)"):
             pool.save([2, 3])
-        with pytest.raises(errors.UnsupportedError, match="by: expected 'methods' or 'pickle'"):
+        with pytest.raises(errors.UnsupportedError, match="save: by='fork' copies the process of an env"):
             pool.save(by="fork")
         states = pool.save(by="pickle")
         pool.step(np.zeros(4, int))
@@ -246,8 +246,11 @@ def test_an_env_that_does_not_take_its_state_changes_no_other(backend: str, ther
         pool.step(np.zeros(4, np.float32))
         before = pool.save()
         pool.set_attr("fails", True, env_ids=[3])
-        with pytest.raises(errors.StateError, match=r"restore: env 3: set_state\(\) raised ValueError: not this one"):
+        with pytest.raises(
+            errors.StateError, match=r"restore: env 3: set_state\(\) raised ValueError: not this one"
+        ) as caught:
             pool.restore(states)
+        assert isinstance(caught.value.__cause__, ValueError)
         assert [bytes(one) for one in pool.save([0, 1, 2])] == [bytes(one) for one in before[:3]]
         pool.set_attr("fails", False, env_ids=[3])
         assert [bytes(one) for one in pool.save()] == [bytes(one) for one in before]
@@ -327,6 +330,21 @@ def test_an_actor_forgets_what_its_envs_were(there: Callable[..., Any]) -> None:
         for handle in actors_of(pool):
             kept: ActorStates = handle._actor._states
             assert (list(kept._given), kept._former) == ([], [])
+
+
+def test_a_call_that_is_refused_at_once_takes_nothing_back_from_the_one_before(there: Callable[..., Any]) -> None:
+    """Its order may still be on its way when the next one is refused by the driver."""
+    with there(ProbeTwin, "inline", seed=1) as pool:
+        pool.reset()
+        states = pool.save()
+        pool.step(np.zeros(4, np.float32))
+        own: ActorStates = actors_of(pool)[0]._actor._states
+        own.load_envs([0], pool._host.save_envs([0], None))
+        own.put_back([1])
+        assert list(own._given) == [0]
+        own.put_back([0])
+        assert list(own._given) == []
+        pool.restore(states)
 
 
 # ---- managers ------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from stepmill.errors import (
     ConfigError,
     EnvError,
     MissingPackageError,
+    StateError,
     UnknownConfigError,
     UnsupportedError,
 )
@@ -236,11 +237,15 @@ def test_an_edited_file_is_new_code_and_old_pools_keep_the_old(tmp_path: Path) -
     file.write_text(COIN)
     old = stepmill.make(str(file), num_envs=2, seed=1)
     old.reset()
+    states = old.save()
     file.write_text(COIN.replace("? 1.0 : 0.0", "? 5.0 : 5.0"))
     with stepmill.make(str(file), num_envs=2, seed=1) as new, old:
         new.reset()
         assert list(new.step(np.zeros(2, int))[1]) == [5.0, 5.0]
         assert max(old.step(np.zeros(2, int))[1]) <= 1.0
+        with pytest.raises(StateError, match="a state of other code"):
+            new.restore(states)
+        old.restore(states)
 
 
 def test_an_edited_include_is_seen(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_what_is_found_is_an_error_of_its_row_with_the_line(cells: EnvLibrary, c
         broken.reset()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_episodes_are_those_without_sanitizers(cells: EnvLibrary) -> None:
     rewards = []
     for library in (cells, replace(cells, sanitized=None)):

@@ -12,6 +12,7 @@
     scripted.py     plays from scripts or at random, for wrappers, with a case for each of them
     layered.py      inside of all wrappers that remember something
     unmovable.py    lives where it was built, or is handed out twice
+    sealed.py       remembers what only a copy of its process has
     wild.py         reaches for what is not its own
     drawn.py        draws its count, which can be read in videos again
     talkative.py    tells all kinds of infos, for drop-ins; collected.py  is collected into data sets

@@ -27,6 +27,23 @@ def test_a_native_id(stepmill_command: Run) -> None:
     assert "obs_bounds" in done.json["checked"]
 
 
+def test_files_and_libraries_are_targets(
+    stepmill_command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a compiler: what is asked here is whether they are understood."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "none.so").write_text("not a library")
+    (tmp_path / "empty.h").write_text("int x;")
+    for task, said in (
+        ("none.so", "the library cannot be loaded"),
+        ("empty.h", "expected a class with `static EnvSpec spec"),
+        ("nowhere.h:Coin", "there is no file"),
+    ):
+        done = stepmill_command("check", task)
+        assert done.code == 2
+        assert said in done.err
+
+
 def test_findings_are_said_in_words_and_exit_code_1(stepmill_command: Run, user_folder: Path) -> None:
     done = stepmill_command("check", "my_envs.py:Careless")
     assert done.code == 1

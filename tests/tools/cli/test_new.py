@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,6 +43,39 @@ def test_its_tests_pass_and_the_commands_work(stepmill_command: Run, folder: Pat
         played = stepmill_command("run", "brook_crossing:BrookCrossingEnv", *policy, *options)
         assert played.code == 0, played.err
         assert played.json["return"]["mean"] > 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_native_its_tests_pass_and_the_commands_work(stepmill_command: Run, folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    done = stepmill_command("new", "--native", "brook_walk")
+    assert done.code == 0
+    assert "stepmill check brook_walk.h" in done.out
+    monkeypatch.chdir(folder / "brook_walk")
+    assert sorted(os.listdir()) == ["README.md", "brook_walk.h", "brook_walk.py", "test_brook_walk.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    tested = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert tested.returncode == 0, tested.stdout
+    assert "skipped" not in tested.stdout
+
+    for task in ("brook_walk.h", "brook_walk.h:BrookWalk"):
+        checked = stepmill_command("check", task, "--set", "size=3", "--json")
+        assert (checked.code, checked.json["findings"]) == (0, [])
+    compared = stepmill_command("verify", "brook_walk.h", "--reference", "brook_walk.py:BrookWalk", "--steps", 500)
+    assert compared.code == 0, compared.err
+    assert "1 equal" in compared.out
+    played = stepmill_command("run", "brook_walk.h", "--num-envs", 64, "--steps", 5000, "--json")
+    assert played.json["return"]["mean"] < 1
+
+
+def test_native_names_follow_from_the_folder(stepmill_command: Run, folder: Path) -> None:
+    found = stepmill_command("new", "--native", "Lantern3D", "--json").json
+    assert (found["folder"], found["env"]) == ("Lantern3D", "lantern3d.h")
+    text = "".join((folder / file).read_text() for file in found["files"])
+    assert "template" not in text.lower()
+    assert "class Lantern3D {" in text
+    assert "from lantern3d import Lantern3D" in text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -31,6 +32,39 @@ def test_an_equal_env(stepmill_command: Run) -> None:
     assert done.code == 0
     assert "CartPole-v1 | equal" in done.out
     assert "1 equal, 0 different, 0 not compared (gymnasium" in done.out
+
+
+def test_an_env_of_ones_own_is_compared_with_a_reference(stepmill_command: Run, user_folder: Path) -> None:
+    (user_folder / "poles.py").write_text(
+        "import gymnasium\ndef make(): return gymnasium.make('CartPole-v1')\n"
+        "def short(): return gymnasium.make('CartPole-v1', max_episode_steps=5)\n"
+    )
+    options = ["--steps", 100, "--num-envs", 2, "--json"]
+    for reference, limit, code in (
+        ("CartPole-v1", 500, 0),
+        ("poles.py:make", 9, 0),
+        ("poles.py:short", 500, 1),
+    ):
+        arguments = ["--reference", reference, "--max-episode-steps", limit, *options]
+        assert stepmill_command("verify", "CartPole-v1", *arguments).code == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["coin.h"], "coin.h is a file: say what to compare it with"),
+        (
+            ["CartPole-v1", "Pendulum-v1", "--reference", "CartPole-v1"],
+            "--reference: expected one ID that it is for, got 2",
+        ),
+        (["--reference", "CartPole-v1"], "--reference: expected one ID that it is for, got 0"),
+        (["CartPole-v1", "--reference", "nowhere.py:Pole"], "nowhere.py: there is no such file"),
+    ],
+)
+def test_a_wrong_reference_is_one_line(stepmill_command: Run, arguments: list[str], said: str) -> None:
+    done = stepmill_command("verify", *arguments)
+    assert done.code == 2
+    assert said in done.err
 
 
 def test_json_has_results_and_versions(stepmill_command: Run) -> None:

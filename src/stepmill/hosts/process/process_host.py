@@ -73,7 +73,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         self._own_files: Collection[str] = ()  # of an env that is compiled with sanitizers
         self._reports: dict[int, SanitizerReport | None] = {}  # of the last worker that died, by its pid
         if isinstance(source, NativeSource):
-            self._simulators = source.simulators
+            self._simulators, self.code = source.simulators, source.code
             self._worker_environ = source.worker_environ
             if isinstance(source.library, EnvLibrary):
                 self._own_files = source.library.sources
@@ -281,7 +281,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
             calls = []
             for env_id, ticket in tickets.items():
                 worker_id = self._worker_of[env_id]
-                clone = self.clones.find(env_id, ticket, self._launcher.shares[worker_id].python)
+                clone = self.clones.find_for(env_id, ticket, self._launcher.shares[worker_id].python)
                 outbox = _native.create_outbox()
                 outboxes.callback(os.close, outbox)
                 attachment = {**self._attachment, "incarnation": self.next_incarnation(worker_id), "env_count": 1}
@@ -323,12 +323,11 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         self._successors.clear()
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
-        if self._successors:
-            uninterrupted(lambda _: self._drop_successors())
+        self._drop_successors()
         self._remember_changes(env_ids, former)
         self._end_stuck(env_ids)
         questions = [pickle.dumps(("state", "put_back", (), {}))] * len(env_ids)
-        answers = uninterrupted(lambda _: self._answers("call", env_ids, questions))
+        answers = self._answers("call", env_ids, questions)
         # The error that led here says which worker died; its envs are built again.
         _raise_first([one for one in answers if not (isinstance(one, _FailedCall) and one.is_loss)])
 

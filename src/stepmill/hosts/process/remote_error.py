@@ -7,7 +7,7 @@ import pickle
 import traceback
 from typing import Any
 
-from stepmill.errors import EnvError, RemoteEnvError
+from stepmill.errors import EnvError, RemoteEnvError, StateError
 from stepmill.hosts.process import outgoing
 from stepmill.system.uninterrupted import try_or
 
@@ -74,7 +74,7 @@ def _traceback(error: BaseException) -> str:
 
 def _cause(error: BaseException) -> bytes | None:
     """What the env raised, which pickling leaves out of our own errors about an env."""
-    cause = error.__cause__ if isinstance(error, EnvError) else None
+    cause = error.__cause__ if isinstance(error, EnvError | StateError) else None
     return None if cause is None or isinstance(cause, EnvError) else describe(cause)
 
 

@@ -29,7 +29,7 @@ from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.notes import write_own_note
 from stepmill.hosts.process.payload import SourcePayload
 from stepmill.hosts.process.remote_error import describe
-from stepmill.hosts.python_states import WAYS
+from stepmill.hosts.python_states import BY_FORK
 from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.play import play
 from stepmill.hosts.rollout.policy import Generators, Policy
@@ -38,6 +38,8 @@ from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import Share
 from stepmill.settings import Ray, Settings, default_workers
 from stepmill.sources.models.fields import ModelChange
+from stepmill.system.uninterrupted import uninterrupted
+from stepmill.values.saved_states import StateTicket
 from stepmill.values.trees import map_tree
 
 VERSION = __version__
@@ -175,14 +177,14 @@ class EnvActor:
         payload, settings, self._first, model_changes, finisher = pickle.loads(self._task)
         self._engine: _native.Engine = open_engine(open_local_host(payload.source(), settings, finisher), settings)
         self._host = self._engine.host
+        self._states = ActorStates(self._host)
         # Whoever waits for all envs has no use for some of them.
         self._patience = None if settings.waits_for_all else _NEXT_S
         is_inline = self._host.backend == "inline" and not self._host.is_native
         if is_inline:
-            self._host.keeps_former = True
+            self._host.keeps_former, self._host.state_advice = True, BY_FORK
         in_python = (functools.partial(_read_mail, self._host), write_own_note) if is_inline else (None, None)
         self._parcels = _native.ParcelServer(self._engine, *in_python)
-        self._states = ActorStates(self._host)
         if model_changes:
             self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
 
@@ -256,6 +258,8 @@ class EnvActor:
         """Calls a method of the host, or of ``ActorStates``: (whether it went well, its value or what it raised)."""
         try:
             arguments = pickle.loads(pickled_arguments)
+            if method != "put_back":
+                self._states.forget()
             owner = self._states if hasattr(self._states, method) else self._host
             value = self._engine.use(getattr(owner, method), *arguments)
             return outgoing.pickled_answer(f"{method} {arguments[0]!r}", value)
@@ -273,7 +277,8 @@ class EnvActor:
     def close(self) -> bytes | None:
         """Closes the envs. Returns what they raised, if anything."""
         try:
-            if hasattr(self, "_engine"):
+            if hasattr(self, "_states"):
+                self._states.forget()
                 self._engine.close()
         except BaseException as error:
             return self._described(error)
@@ -285,9 +290,10 @@ class EnvActor:
             error = _not_the_callers(error)
         if isinstance(error, EnvError):
             error = EnvError.gather([self._moved(one) for one in error.errors])
-        elif isinstance(error, StateError | UnsupportedError):  # they name an env only in their text
+        elif isinstance(error, StateError | UnsupportedError | ResourceError):  # they name an env only in their text
             text = re.sub(r"\benv (\d+)", lambda found: f"env {self._first + int(found[1])}", str(error), count=1)
-            moved = type(error)(text).with_traceback(error.__traceback__)
+            more = (error.errno,) if isinstance(error, ResourceError) else ()
+            moved = type(error)(text, *more).with_traceback(error.__traceback__)
             moved.__cause__ = error.__cause__
             error = moved
         return describe(error)
@@ -310,41 +316,60 @@ class EnvActor:
 
 
 class ActorStates:
-    """Saves the envs of an actor, and gives them states. It keeps what they were until the caller goes on."""
+    """Saves the envs of an actor, and gives them states. It keeps what they were until the caller goes on.
+
+    States by fork are processes of this actor: the caller has tickets for them, and says which ones it still has.
+    """
 
     def __init__(self, host: Any) -> None:
         self._host = host
-        self.forget()
+        self._given: Sequence[int] = ()
+        self._former: list[Any] = []
+        self._clones: dict[bytes, object] = {}  # by ticket
+        if hasattr(host, "clones"):
+            host.clones.where = " in a Ray actor"
 
     def forget(self) -> None:
         """All actors have taken their states: the envs do not go back any more."""
-        self._given: Sequence[int] = ()
-        self._former: list[Any] = []
+        if self._given and self._host.backend == "process":
+            self._host.install_successors()
+        self._given, self._former = (), []
 
     def state_kind(self, env_ids: Sequence[int]) -> list[str]:
-        """That of Python envs. What only this machine could restore does not count."""
-        kind: str = self._host.state_kind
-        if kind not in WAYS and not kind.startswith("none"):
-            kind = f"none: envs on a Ray cluster are not saved by {kind}: write get_state() and set_state(state)"
-        return [kind] * len(env_ids)
+        """That of Python envs."""
+        return [self._host.state_kind] * len(env_ids)
 
     def fingerprint(self, env_ids: Sequence[int]) -> list[str]:
         return [self._host.fingerprint(one) for one in env_ids]
 
-    def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
-        saved: list[bytes] = self._host.save_envs(env_ids, by or WAYS[0])  # native envs have one way only
-        return saved
+    def save_envs(self, env_ids: Sequence[int], by: str | None, limits: tuple[int, int | None]) -> list[bytes]:
+        """``limits``: how many clones there may be, and their memory."""
+        if hasattr(self._host, "clones"):
+            self._host.clones.limit, self._host.clones.memory = limits
+        elif by == "fork":
+            raise UnsupportedError(
+                "save: by='fork' copies the process of an env, and the envs of this actor have none of their own: use "
+                "num_workers=num_envs"
+            )
+        saved = self._host.save_envs(env_ids, by)
+        self._clones |= {bytes(one): one.keeper for one in saved if isinstance(one, StateTicket)}
+        return [bytes(one) for one in saved]
+
+    def keep_clones(self, tickets: Sequence[bytes]) -> None:
+        """The caller has these: the others end."""
+        self._clones = {one: self._clones[one] for one in tickets if one in self._clones}
 
     def load_envs(self, env_ids: Sequence[int], states: list[bytes]) -> None:
         self.forget()
         self._given = env_ids
         self._host.load_envs(env_ids, states, self._former)
 
-    def put_back(self, _: Sequence[int]) -> None:
+    def put_back(self, env_ids: Sequence[int]) -> None:
+        """Unless they were given nothing: what an earlier call has given to other envs stays theirs."""
         given, former = self._given, self._former
-        self.forget()
-        if given:
-            self._host.put_back(given, former)
+        if list(env_ids) == list(given):
+            self._given, self._former = (), []
+            uninterrupted(lambda _: self._host.put_back(given, former))
 
 
 def _not_the_callers(error: KeyboardInterrupt) -> EnvError:

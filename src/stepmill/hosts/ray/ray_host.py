@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import pickle
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -15,12 +16,14 @@ from stepmill.hosts.elsewhere import EnvsElsewhere
 from stepmill.hosts.faults import FaultPolicy
 from stepmill.hosts.frames import Frame
 from stepmill.hosts.host import NativeStates
+from stepmill.hosts.process.caller.clones import is_ticket
 from stepmill.hosts.process.pickling import ON_RAY, dumps_argument
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.python_states import WAYS, common_kind, raise_first
 from stepmill.hosts.ray.actors import Actors, Loss
 from stepmill.hosts.ray.cluster import connect, plan_actors
 from stepmill.hosts.ray.ray_rollout import RemoteRollout
+from stepmill.hosts.ray.remote_clones import RemoteClones
 from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.record import Record
@@ -64,7 +67,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         self.is_native = isinstance(source, NativeSource)
         self._source_id = source.id
         if isinstance(source, NativeSource):
-            self._simulators = source.simulators
+            self._simulators, self.code = source.simulators, source.code
         else:
             self.episode_limits = [env.max_episode_steps for env in source.envs]
         self._thread: LastingThread | None = LastingThread()
@@ -75,6 +78,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         self._first = [share.first for share in shares]
         self._sizes = [share.last - share.first for share in shares]
         self._model_changes = {}
+        self.clones = RemoteClones()
         self._pace = Pace(self._sizes, plan.workers, settings.batch_size, settings.as_ready)
         self._actors = Actors(ray, source, settings, shares, plan, finisher)
         try:
@@ -102,6 +106,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
 
     def _dispatch(self) -> None:
         self._check_cluster()
+        self.clones.tidy(self._keep_clones)
         self._send_waiting()
         if any(self.waiting(group) for group in range(len(self._sizes))):
             # An answer that nobody has read takes the place of a request, and its actor may stand still.
@@ -148,6 +153,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         """Marks the rows of a group, and starts another actor for its envs."""
         assert self._actors is not None
         self.lose(group, lost.why, lost.kind)
+        self.clones.lose(group)
         crew = self.crews[group]
         changes = {env_id - crew.start: change for env_id, change in self._model_changes_of(crew).items()}
         self._actors.replace(group, changes)
@@ -178,7 +184,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
 
     @property
     def state_ways(self) -> tuple[str, ...]:
-        return self._native_ways() if self.is_native else WAYS
+        return self._native_ways() if self.is_native else (*WAYS, "fork")
 
     @property
     def state_kind(self) -> str:
@@ -192,12 +198,30 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         return str(found)
 
     def save_envs(self, env_ids: Sequence[int], by: str | None) -> list[bytes]:
-        return self._ask("save_envs", env_ids, lambda ids, _: (ids, by))
+        try:
+            saved = self._ask("save_envs", env_ids, lambda ids, _: (ids, by, self.clones.limits))
+            return [self._saved(*one) for one in zip(env_ids, saved, strict=True)]
+        except BaseException:  # some actors may have saved theirs
+            for env_id in env_ids:
+                self.clones.doubt(self._group_of(env_id))
+            raise
+
+    def _saved(self, env_id: int, state: bytes) -> bytes:
+        if self.is_native or not is_ticket(state):
+            return state
+        return self.clones.add(self._group_of(env_id), state, self._model_changes.get(env_id))
 
     def load_envs(self, env_ids: Sequence[int], states: Sequence[bytes], former: list[Any]) -> None:
         """Asks all actors at once. Until its next order, an actor keeps what its envs were before."""
+        given = dict(zip(env_ids, states, strict=True))
+        tickets = {} if self.is_native else {env_id: one for env_id, one in given.items() if is_ticket(one)}
+        clones = {env_id: self.clones.find_for(env_id, one, self._group_of(env_id)) for env_id, one in tickets.items()}
         self._remember_states(env_ids, states, former)
-        self._ask("load_envs", env_ids, lambda ids, places: (ids, [states[i] for i in places]))
+        if clones:
+            former += map(self._model_changes.get, env_ids)
+            self._remember_changes(list(clones), [one.about for one in clones.values()])
+        given |= {env_id: one.its_ticket for env_id, one in clones.items()}
+        self._ask("load_envs", env_ids, lambda ids, places: (ids, [given[env_ids[i]] for i in places]))
 
     def put_back(self, env_ids: Sequence[int], former: Sequence[Any]) -> None:
         self._remember_changes(env_ids, former)
@@ -253,10 +277,21 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
     def take_frames(self) -> list[Frame]:
         return []
 
+    def _group_of(self, env_id: int) -> int:
+        return bisect.bisect_right(self._first, env_id) - 1
+
+    def _keep_clones(self, group: int, tickets: list[bytes]) -> None:
+        """Tells an actor which states by fork are still in use. One that is just being started has none."""
+        assert self._actors is not None
+        self._actors.check_cluster()
+        if self._actors.is_ready(group):
+            self._actors.ask(group, "keep_clones", pickle.dumps((tickets,)))
+
     def _ask(
         self, method: str, env_ids: Sequence[int], arguments: Callable[[list[int], list[int]], tuple[Any, ...]]
     ) -> list[Any]:
         """Calls a method of the host of each group that has some of these envs, all of them at once."""
+        self.clones.tidy(self._keep_clones)
         return self._answers(method, env_ids, self._questions(method, env_ids, arguments))
 
     def _questions(
@@ -299,6 +334,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
     def describe(self) -> dict[str, Any]:
         """For ``stats``: what each actor counts, and how often one was replaced."""
         assert self._actors is not None
+        self.clones.tidy(self._keep_clones)
         return {"actors": self._actors.stats(), "restarts": self._actors.restarts}
 
     # ---- ending ------------------------------------------------------------------------------

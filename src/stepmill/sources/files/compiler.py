@@ -123,6 +123,11 @@ def _zig_folders(command: Sequence[str]) -> list[str]:
     ]
 
 
+def get_include() -> str:
+    """The folder with ``<stepmill/env.h>`` and ``<stepmill/c_env.h>``, for the ``-I`` of a compiler or an editor."""
+    return str(INCLUDES)
+
+
 def _zig_environ(folder: str) -> dict[str, str]:
     """Zig compiles its C++ library once and keeps it in its cache. Without a home, it needs to be told a place."""
     if os.environ.get("ZIG_GLOBAL_CACHE_DIR"):

@@ -91,6 +91,11 @@ class EnvLibrary:
         """What its workers need in their environment from their start on."""
         return {} if self.sanitized is None else self.sanitized.worker_environ()
 
+    @property
+    def code(self) -> str:
+        """What it was compiled of, on any machine: the author's files, or the library itself."""
+        return digest(b"".join(self.sources.values()) or self.library)
+
     def load(self) -> EnvLibrary:
         """Makes the class known to the engine of this process."""
         sanitized = self.sanitized if self.sanitized is not None and sanitizers.is_here() else None

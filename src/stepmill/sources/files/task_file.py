@@ -64,7 +64,7 @@ class TaskFile:
         if not found:
             raise CompileError(
                 f"{self.path}: expected a class with `static EnvSpec spec(const Config&)`, found none. "
-                "docs/adding-an-env.md has one to copy; for a class from a macro or an include, name it: "
+                "`stepmill new --native` writes one to begin with; for a class from a macro or an include, name it: "
                 f"'{self.path.name}:Class'"
             )
         raise CompileError(

@@ -140,6 +140,11 @@ class JitLibrary:
     functions: dict[str, Function] = field(repr=False)
     worker_environ: ClassVar[dict[str, str]] = {}
 
+    @property
+    def code(self) -> str:
+        """What an env remembers: functions may change between a save and a restore, as those of a Python env may."""
+        return str(self.jit_class.state.descr)
+
     @classmethod
     def compiled(cls, jit_class: Declaration) -> JitLibrary:
         """The library of a class, compiled unless it was before."""

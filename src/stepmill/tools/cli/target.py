@@ -1,4 +1,4 @@
-"""``ID|MODULE:ENV``: which env a command is about."""
+"""``ID|FILE|MODULE:ENV``: which env a command is about."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ import stepmill
 from stepmill.errors import UnknownConfigError, UnknownEnvError, summary
 from stepmill.registry.factories import accepted_keys
 from stepmill.registry.records import find, registered
+from stepmill.sources.files.task_file import is_file_task
 from stepmill.tools.cli.program import place_of
 from stepmill.views.gymnasium import GymnasiumPool
 
 
 def find_target(text: str, *, elsewhere: bool = False) -> Any:
-    """What ``make`` takes: an id as it is, ``MODULE:ENV`` or ``FILE.py:ENV`` as the class or function of that name.
+    """What ``make`` takes: ids and ``FILE.h`` as they are, ``MODULE:ENV`` or ``FILE.py:ENV`` as what has that name.
 
     ``MODULE:ID`` is left to Gymnasium, which imports the module: so it is if the module has no such attribute.
     ``elsewhere``: whether the env is made in another environment, which may have other modules.
     """
     module, colon, name = text.rpartition(":")
+    if is_file_task(text):
+        return text
     if not colon:
         if text.endswith(".py"):
             raise click.UsageError(f"{text}: expected FILE.py:ENV, got only a file")
@@ -45,7 +48,8 @@ def find_target(text: str, *, elsewhere: bool = False) -> Any:
         return text
     if found is None:
         raise click.UsageError(
-            f"{text}: there is no module {module!r} here, and no env of that id. Expected ID, MODULE:ENV or FILE.py:ENV"
+            f"{text}: there is no module {module!r} here, and no env of that id. Expected ID, FILE.h, MODULE:ENV or "
+            "FILE.py:ENV"
         )
     raise click.UsageError(_no_attribute(module, name, found))
 

@@ -22,9 +22,10 @@ from gymnasium.vector import AutoresetMode
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
 from stepmill.make import make
 from stepmill.registry.factories import close_quietly
-from stepmill.registry.records import GymnasiumFactory, find, own_ids
+from stepmill.registry.records import GymnasiumFactory, find, own_ids, registered
 from stepmill.settings import SETTINGS, AutoresetWord, Backend, Ray, check_settings
 from stepmill.sources.files.env_library import EnvLibrary
+from stepmill.sources.files.task_file import is_file_task
 from stepmill.sources.jit.jit_class import JitClass
 from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.python_env import PythonModel
@@ -111,6 +112,8 @@ def verify(
 
 def why_incomparable(id: str) -> str | None:
     """What an id lacks to be compared; None if it can be. Raises if it is unknown, or if its package is missing."""
+    if registered(id) is None and is_file_task(id):
+        return "is a file: say what to compare it with (reference=...), such as the env that it is a port of"
     record = find(id)
     if record.native is None and not isinstance(record.factory, JitClass):
         return "has no native version to compare with Gymnasium's"
@@ -250,7 +253,8 @@ def _versions(env: gymnasium.Env[Any, Any] | None) -> dict[str, str]:
     """The versions of Gymnasium, numpy, and what the modules of the env's classes import, such as a simulator."""
     modules: list[ModuleType] = [gymnasium, np]
     for cls in type(env.unwrapped).__mro__ if env is not None else ():
-        modules += [thing for thing in vars(sys.modules[cls.__module__]).values() if isinstance(thing, ModuleType)]
+        module = sys.modules.get(cls.__module__)  # none if its file was run, and not imported
+        modules += [thing for thing in vars(module or cls).values() if isinstance(thing, ModuleType)]
     packages = dict.fromkeys(module.__name__.partition(".")[0] for module in modules)
     versions = {name: getattr(sys.modules[name], "__version__", None) for name in packages if name in sys.modules}
     return {

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from stepmill.errors import ResourceError, StateError, summary
 from stepmill.hosts.process.caller.child_process import Deadline, wait_for_any
@@ -26,6 +26,7 @@ _FORK_S = 30.0  # a fork takes milliseconds, longer for very large processes, or
 _TICKET = struct.Struct("<8s16sQ")  # what it is, of which pool, and the number of the clone
 _MARK = b"\0by fork"  # no pickle begins with it
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+C = TypeVar("C")
 
 
 class Clone:
@@ -99,24 +100,54 @@ class WakeCall:
         return int(self.attachment["incarnation"])
 
 
-class Clones:
-    """The clones of one pool.
+class CloneTickets(Generic[C]):
+    """The states by fork of one pool: each ticket is for a clone, which is there as long as a state refers to it.
 
     Attributes:
-        limit: How many there may be.
+        limit: How many clones there may be.
         memory: How much memory they may have, in bytes; None: a quarter of what is free.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self) -> None:
         self.limit = 64
         self.memory: int | None = None
-        self._launcher = launcher
         self._pool = os.urandom(16)
         self._numbers = itertools.count(1)
+        self._alive: weakref.WeakValueDictionary[int, C] = weakref.WeakValueDictionary()
+
+    def ticket(self, clone: C) -> StateTicket:
+        """A ticket for a clone."""
+        number = next(self._numbers)
+        self._alive[number] = clone
+        return StateTicket(_TICKET.pack(_MARK, self._pool, number), "fork", clone)
+
+    def find(self, env_id: int, ticket: bytes) -> C:
+        """The clone that a ticket is for. Raises ``StateError`` if there is none."""
+        _, pool, number = _TICKET.unpack(ticket)
+        if pool != self._pool:
+            raise unusable(env_id, "it was saved by fork in another pool, and is a process of that one")
+        clone = self._alive.get(number)
+        if clone is None:
+            why = "its process has ended, as nobody has the state that save() returned: a pickle of it does not count"
+            raise unusable(env_id, why)
+        return clone
+
+
+class Clones(CloneTickets[Clone]):
+    """The clones of the workers of this process.
+
+    Attributes:
+        where: What messages add to say whose clones they count.
+    """
+
+    where = ""
+
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__()
+        self._launcher = launcher
         self._looks = 0
         self._free, self._free_until = 0, 0.0
         self._thread = LastingThread()
-        self._alive: weakref.WeakValueDictionary[int, Clone] = weakref.WeakValueDictionary()
 
     def alive(self) -> list[Clone]:
         """The clones that can be woken."""
@@ -161,24 +192,20 @@ class Clones:
             clone.pid = pid
             newcomers.append((pid, worker_id, CLONE))
         self._launcher.adopt(worker_ids, newcomers)
-        return [self._ticket(clone) for clone in clones]
-
-    def _ticket(self, clone: Clone) -> StateTicket:
-        number = next(self._numbers)
-        self._alive[number] = clone
-        return StateTicket(_TICKET.pack(_MARK, self._pool, number), "fork", clone)
+        return [self.ticket(clone) for clone in clones]
 
     def _check_room(self, count: int) -> None:
         # No clone is in this frame: what is raised holds it.
         there, used = self._take_stock()
         if there + count > self.limit:
             raise ResourceError(
-                f"save: {there} states saved by fork are in use, each with a process, and {count} more would be "
-                f"too many: pool.clone_limit={self.limit}. Drop states that you no longer need, or raise it"
+                f"save: {_states(there)} saved by fork {'is' if there == 1 else 'are'} in use{self.where}, each with a "
+                f"process, and {count} more would be too many: pool.clone_limit={self.limit}. Drop states that you no "
+                "longer need, or raise it"
             )
         if used > (most := self._most_memory(used)):
             raise ResourceError(
-                f"save: the {there} states that were saved by fork have {used >> 20} MiB of memory, more than "
+                f"save: {_states(there)} saved by fork{self.where} took {used >> 20} MiB of memory, more than "
                 f"{most >> 20} MiB: {self._shown_memory()}. Drop states that you no longer need, or raise it"
             )
 
@@ -205,21 +232,14 @@ class Clones:
 
     # ---- restoring ---------------------------------------------------------------------------
 
-    def find(self, env_id: int, ticket: bytes, python: str | None) -> Clone:
+    def find_for(self, env_id: int, ticket: bytes, python: str | None) -> Clone:
         """The clone that a ticket is for. Raises ``StateError`` if an env of that interpreter cannot be made of it."""
-        _, pool, number = _TICKET.unpack(ticket)
-        clone = self._alive.get(number) if pool == self._pool else None
-        if pool != self._pool:
-            why = "it was saved by fork in another pool, and is a process of that one"
-        elif clone is None:
-            why = "its process has ended, as nobody has the state that save() returned: a pickle of it does not count"
-        elif not clone.is_alive:
-            why = f"its process (pid {clone.pid}) has ended, by itself or by a signal"
-        elif clone.python != python:
-            why = "it was saved by fork, and the env has another python"
-        else:
-            return clone
-        raise StateError(f"restore: the state for env {env_id} cannot be restored: {why}")
+        clone = self.find(env_id, ticket)
+        if not clone.is_alive:
+            raise unusable(env_id, f"its process (pid {clone.pid}) has ended, by itself or by a signal")
+        if clone.python != python:
+            raise unusable(env_id, "it was saved by fork, and the env has another python")
+        return clone
 
     def wake(self, calls: Sequence[WakeCall], cancel_fd: int | None) -> list[WorkerHandle]:
         """Makes a worker of each clone. They are ready, and wait to be told ``("serve",)``."""
@@ -243,6 +263,15 @@ class Clones:
 def is_ticket(state: bytes) -> bool:
     """Whether a state is by fork, so that these bytes only say where it is."""
     return len(state) == _TICKET.size and state.startswith(_MARK)
+
+
+def unusable(env_id: int, why: str) -> StateError:
+    """The error for a state that an env cannot be given."""
+    return StateError(f"restore: the state for env {env_id} cannot be restored: {why}")
+
+
+def _states(count: int) -> str:
+    return f"{count} state{'' if count == 1 else 's'}"
 
 
 def _send(call: WakeCall, undo: contextlib.ExitStack, deadline: Deadline) -> tuple[Wire, int]:
@@ -279,5 +308,4 @@ def _wait_until_ready(call: WakeCall, wire: Wire, deadline: Deadline) -> tuple[i
 
 
 def _lost(call: WakeCall) -> StateError:
-    its = f"its process (pid {call.clone.pid}) has ended, or does not answer"
-    return StateError(f"restore: the state for env {call.env_id} cannot be restored: {its}")
+    return unusable(call.env_id, f"its process (pid {call.clone.pid}) has ended, or does not answer")

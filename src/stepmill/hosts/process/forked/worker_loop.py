@@ -22,7 +22,7 @@ from stepmill.hosts.process.forked.unforkable import identity
 from stepmill.hosts.process.notes import object_packer, write_note, write_text
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.wire import close_all
-from stepmill.hosts.python_states import PythonStates
+from stepmill.hosts.python_states import BY_FORK, PythonStates
 from stepmill.hosts.rows import snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.factories import close_quietly
@@ -225,7 +225,7 @@ class _Service:
         if self._builder is None:
             return _NativeAnswers(self.worker)
         alone = len(self._envs) == 1
-        states = PythonStates(self.worker, self._env, self._put_saved, self._renew, set(), "" if alone else _BY_FORK)
+        states = PythonStates(self.worker, self._env, self._put_saved, self._renew, set(), "" if alone else BY_FORK)
         return _PythonAnswers(self.worker, states, partial(self._process.clone, self._mappings) if alone else None)
 
 
@@ -236,9 +236,6 @@ def _read(fd: int) -> Any:
 
 
 # ---- saved states: the answers to questions about them -------------------------------------------
-
-
-_BY_FORK = "; or use num_workers=num_envs: a process that has one env is saved by forking it (docs/saving.md)"
 
 
 class _PythonAnswers:

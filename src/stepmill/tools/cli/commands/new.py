@@ -9,6 +9,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -19,10 +20,11 @@ from stepmill.tools.cli.options import json_option
 from stepmill.tools.cli.target import is_module
 from stepmill.tools.cli.terminal import Terminal
 
-# A project like the one that is written, with its env called Template. Its files are checked like all others of ours.
+# Projects like those that are written, with envs called Template. Their files are checked like all others of ours.
 TEMPLATE = Path(stepmill.tools.cli.__file__).parent / "template"
-_PACKAGE = "stepmill.tools.cli.template.template"  # as its tests import it
-_KINDS = (".py", ".md", ".toml")
+NATIVE_TEMPLATE = TEMPLATE.with_name("template_native")
+_PACKAGES = [f"stepmill.tools.cli.{one.name}.template" for one in (TEMPLATE, NATIVE_TEMPLATE)]  # as tests import them
+_KINDS = (".py", ".md", ".toml", ".h")
 
 
 @dataclass(frozen=True)
@@ -54,37 +56,36 @@ class _Names:
 
     def put_into(self, text: str) -> str:
         """All at once: the new names may contain the old ones."""
-        new = {_PACKAGE: self.package, "Template": self.prefix, "template": self.package}
+        new = {**dict.fromkeys(_PACKAGES, self.package), "Template": self.prefix, "template": self.package}
         return re.sub("|".join(map(re.escape, new)), lambda found: new[found[0]], text)
 
 
 @click.command("new")
 @click.argument("name")
+@click.option(
+    "--native", is_flag=True, help="In C++: one file that `make` compiles, and the same env in Python to test it."
+)
 @json_option
-def command(name: str, terminal: Terminal) -> int:
+def command(name: str, native: bool, terminal: Terminal) -> int:
     """Write the folder of a new env: observation, action, reward, configuration, tests.
 
-    It holds a small world that works, to be replaced by your own. NAME is also the name of its package.
+    It holds a small world that works, to be replaced by your own. NAME is also the name of its package, or of its file.
 
     \b
     stepmill new river_boat
+    stepmill new --native board_walk
     """
     names = _Names.of(name)
     _check(names)
-    files = _write(names)
-    following = [
-        f"cd {names.folder}",
-        "python -m pytest",
-        f"stepmill check {names.package}:{names.env}",
-        f"stepmill run {names.package}:{names.env} --policy {names.package}.policy:steer",
-    ]
-    document = {
-        "folder": str(names.folder),
-        "env": f"{names.package}:{names.env}",
-        "files": files,
-        "next": following,
-    }
-    terminal.result(document, lambda out: _draw(out, names, files, following))
+    files = _write(names, NATIVE_TEMPLATE if native else TEMPLATE)
+    if native:
+        env, played, first = f"{names.package}.h", "--num-envs 4096 --steps 1000000", "README.md"
+    else:
+        env, played = f"{names.package}:{names.env}", f"--policy {names.package}.policy:steer"
+        first = f"{names.package}/__init__.py"
+    following = [f"cd {names.folder}", "python -m pytest", f"stepmill check {env}", f"stepmill run {env} {played}"]
+    document = {"folder": str(names.folder), "env": env, "files": files, "next": following}
+    terminal.result(document, lambda out: _draw(out, document, f"{names.folder}/{first}"))
     return 0
 
 
@@ -99,12 +100,12 @@ def _check(names: _Names) -> None:
         raise click.UsageError(f"{folder}: there is no folder {folder.absolute().parent} to write it to")
 
 
-def _write(names: _Names) -> list[str]:
+def _write(names: _Names, template: Path) -> list[str]:
     """Writes all files, or none: into another folder first, which is given its name at the end."""
     folder = names.folder.absolute()
     unfinished = folder.with_name(f".{folder.name}-{os.getpid()}")
-    sources = sorted(one for one in TEMPLATE.rglob("*") if one.suffix in _KINDS)
-    files = [names.put_into(_name_of(one)) for one in sources]
+    sources = sorted(one for one in template.rglob("*") if one.suffix in _KINDS)
+    files = [names.put_into(_name_of(str(one.relative_to(template)))) for one in sources]
     try:
         for source, name in zip(sources, files, strict=True):
             file = unfinished / name
@@ -118,16 +119,15 @@ def _write(names: _Names) -> list[str]:
     return [str(names.folder / name) for name in files]
 
 
-def _name_of(source: Path) -> str:
+def _name_of(source: str) -> str:
     """Where a file of the template goes. Ours is not called pyproject.toml: tools would read their settings from it."""
-    name = str(source.relative_to(TEMPLATE))
-    return "pyproject.toml" if name == "project.toml" else name
+    return "pyproject.toml" if source == "project.toml" else source
 
 
-def _draw(out: Console, names: _Names, files: list[str], following: list[str]) -> None:
-    for file in files:
+def _draw(out: Console, document: dict[str, Any], first: str) -> None:
+    for file in document["files"]:
         out.print(Text.assemble(("wrote ", "dim"), file), soft_wrap=True)
-    out.print(Text(f"\n{names.env} works as it is. What next:", style="bold"))
-    for line in following:
+    out.print(Text(f"\n{document['env']} works as it is. What next:", style="bold"))
+    for line in document["next"]:
         out.print(Text(f"  {line}", style="cyan"), soft_wrap=True)
-    out.print(f"\n{names.folder}/{names.package}/__init__.py says where to put a world of your own.", soft_wrap=True)
+    out.print(f"\n{first} says where to put an env of your own.", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -15,6 +16,7 @@ from stepmill.registry.records import records
 from stepmill.settings import Backend
 from stepmill.tools.cli.options import complete_id, json_option, seed_option, set_option
 from stepmill.tools.cli.program import FAILED
+from stepmill.tools.cli.target import find_target
 from stepmill.tools.cli.terminal import Ending, Terminal, json_value, new_table, until_interrupted
 from stepmill.tools.verify.entry import Comparison, why_incomparable
 from stepmill.tools.verify.results import Verification, Verifications
@@ -29,10 +31,19 @@ _WRONG_CALL = 2
 )
 @click.option("--num-envs", type=click.IntRange(min=1), default=8, show_default=True, help="Envs to play, for each id.")
 @click.option("--backend", type=click.Choice(get_args(Backend)), default="auto", show_default=True)
+@click.option("--reference", metavar="ID|MODULE:ENV", help="What to compare an env of your own with.")
+@click.option("--max-episode-steps", type=click.IntRange(min=1), help="A time limit, for both.")
 @seed_option
 @set_option
 @json_option
-def command(ids: Sequence[str], steps: int, config: dict[str, Any], terminal: Terminal, **arguments: Any) -> int:
+def command(
+    ids: Sequence[str],
+    steps: int,
+    reference: str | None,
+    config: dict[str, Any],
+    terminal: Terminal,
+    **arguments: Any,
+) -> int:
     """Play native envs and the official ones side by side: equal, bit for bit, or where they first differ.
 
     Without an ID: all native ids whose official env is installed. Both get the same seeds and actions; observations,
@@ -42,16 +53,21 @@ def command(ids: Sequence[str], steps: int, config: dict[str, Any], terminal: Te
     stepmill verify
     stepmill verify CartPole-v1 Ant-v5 --steps 100000
     stepmill verify Ant-v5 --set frame_skip=3
+    stepmill verify maze.h --reference my_envs.py:Maze
     """
-    if config and len(ids) != 1:
-        raise click.UsageError(f"--set: expected one ID that it is for, got {len(ids)}")
-    chosen, skipped = _comparable(ids)
+    for option, given in (("--set", config), ("--reference", reference)):
+        if given and len(ids) != 1:
+            raise click.UsageError(f"{option}: expected one ID that it is for, got {len(ids)}")
+    twin = find_target(reference) if reference else None
+    tasks = {id: find_target(id) for id in ids}
+    is_own = len(ids) == 1 and not (reference is None and isinstance(tasks[ids[0]], str))
+    chosen, skipped = (list(ids), {}) if is_own else _comparable(ids)
     results: list[Verification] = []
     with until_interrupted() as ending, terminal.progress("comparing", steps * len(chosen)) as bar:
         for id in chosen:
-            comparison = Comparison(steps, arguments, config, lambda done, id=id: bar.add(done, id))  # type: ignore[misc]
+            comparison = Comparison(steps, arguments, config, functools.partial(bar.add, said=id), twin)
             # A single id is compared as the user wrote it: what is wrong with the call is said as an error.
-            outcome = comparison.of(id) if len(ids) == 1 else comparison.attempt(id)
+            outcome = comparison.of(tasks[id]) if len(ids) == 1 else comparison.attempt(id)
             if isinstance(outcome, str):
                 skipped[id] = outcome
             else:

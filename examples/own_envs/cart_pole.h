@@ -1,4 +1,4 @@
-// CartPole as an author would write it, env by env: beside it the same in Python, see own_parts.py.
+// cart_pole.h: CartPole as an author would write it, env by env. The one that is built in steps many at once.
 #pragma once
 #include <cmath>
 #include <limits>
