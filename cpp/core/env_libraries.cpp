@@ -1,6 +1,7 @@
 #include "core/env_libraries.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <map>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "core/env/rng.h"
 #include "core/env_set.h"
 #include "core/foreign_env.h"
+#include "core/surroundings.h"
 
 namespace stepmill {
 namespace {
@@ -28,10 +30,11 @@ struct Libraries {
   }
 };
 
-// A path of an open file. `dlopen` takes two files of one name for the same, and a descriptor that was closed gives its
-// number to the next. So the names differ, by a detour that spells how often this was called.
+// A path of an open file, which other processes, such as a symbolizer, can read too. `dlopen` takes two files of one name
+// for the same, and a descriptor that was closed gives its number to the next. So the names differ, by a detour that
+// spells how often this was called.
 std::string path_of(int descriptor, std::uint64_t call) {
-  std::string path = "/proc/self/fd/";
+  std::string path = "/proc/" + std::to_string(getpid()) + "/fd/";
   for (; call != 0; call /= 2) path += call % 2 ? "./" : "/";
   return path + std::to_string(descriptor);
 }
@@ -64,6 +67,7 @@ void load_env_library(const std::string& name, int descriptor) {
   Libraries& known = Libraries::all();
   const std::lock_guard lock(known.mutex);
   if (known.by_name.contains(name)) return;
+  const KeptSurroundings kept;
   known.by_name[name] = open_library(path_of(descriptor, ++known.calls));
 }
 

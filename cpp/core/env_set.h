@@ -11,6 +11,7 @@
 #include "core/env/env_table.h"
 #include "core/env/spec.h"
 #include "core/env/state.h"
+#include "core/surroundings.h"
 
 namespace stepmill {
 
@@ -48,6 +49,7 @@ inline EnvSpec describe(const sm_env_table& table, const Config& config, const C
                                              : into.info;
     leaves.push_back(std::move(leaf));
   };
+  const KeptSurroundings kept;
   if (table.describe(&table, CValues(config).get(), CValues(simulator).get(), &description, &spec, put, error) != 0)
     throw std::invalid_argument(error);
   spec.observation_tree = static_cast<Tree>(description.observation_tree);
@@ -84,6 +86,7 @@ class EnvSet {
   // Builds as many envs as the runs hold, the first of them first_id.
   EnvSet(const sm_env_table& table, const std::vector<ConfigRun>& runs, std::int32_t first_id = 0)
       : table_(table), envs_(table.allocate(&table, count_of(runs))), first_id_(first_id) {
+    const KeptSurroundings kept;
     std::int32_t index = 0;
     for (const ConfigRun& run : runs) {
       char error[SM_ERROR_CAPACITY] = "";

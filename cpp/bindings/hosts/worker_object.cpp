@@ -54,6 +54,7 @@ void WorkerObject::act(std::int32_t env) {
     }
   }
   worker_.advance(*envs_, env);
+  if (!python_) surroundings_.restore();  // other envs of this worker come next
   if (!python_ && PyErr_Occurred()) PyErr_WriteUnraisable(nullptr);  // a callback of the user, in a simulator, raised
   nb::object note = note_of(env);
   worker_.publish(env, note.is_valid() ? bytes_of(note) : std::span<const std::byte>());

@@ -15,6 +15,7 @@
 #include "bindings/python/bytes.h"
 #include "bindings/python/values.h"
 #include "core/process/process_worker.h"
+#include "core/surroundings.h"
 
 namespace stepmill {
 
@@ -74,6 +75,7 @@ class WorkerObject {
   std::unique_ptr<EnvSet> envs_;
   nanobind::object read_mail_, write_note_, answer_;
   nanobind::dict kept_;
+  const Surroundings surroundings_;  // after the envs, whose constructors leave them as they were
 };
 
 }  // namespace stepmill

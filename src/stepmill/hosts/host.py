@@ -277,7 +277,11 @@ class NativeStates:
     def _native_kind(self, id: str, can_save: bool) -> str:
         why_not = None if self._simulators is None else self._simulators.kind(0).why_unsaved
         if not can_save:
-            why_not = f"{id} does not say how it can be saved"
+            why_not = (
+                f"{id} does not say how it can be saved. If its members are numbers and arrays of them, and none is a "
+                "pointer, put `static constexpr bool kPlainMemory = true;` into its class, under public; otherwise "
+                "give it save and load (docs/adding-an-env.md)"
+            )
         return self._native_ways()[0] if why_not is None else f"none: {why_not}"
 
     def fingerprint(self, env_id: int) -> str:

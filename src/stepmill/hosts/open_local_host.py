@@ -15,7 +15,10 @@ def open_local_host(
     source: NativeSource | PythonSource, settings: Settings, finisher: type[RowFinisher] = RowFinisher
 ) -> Any:
     """The host for the backend that was asked for, with its envs. ``finisher`` is for Python envs."""
-    only_processes = isinstance(source, PythonSource) and (settings.only_processes or source.has_islands)
+    if isinstance(source, PythonSource):
+        only_processes = bool(settings.only_processes or source.has_islands)
+    else:
+        only_processes = bool(source.worker_environ)
     if settings.backend == "process" or only_processes:
         from stepmill.hosts.process.process_host import ProcessHost
 

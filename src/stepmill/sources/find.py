@@ -52,7 +52,7 @@ def find_source(
             raise UnsupportedError("max_num_players is for native envs of many players; islands run Python envs")
         return _island_source(tasks, configs, max_episode_steps, pythons)
     if isinstance(tasks[0], str | EnvLibrary | JitClass) and all(task == tasks[0] for task in once(tasks)):
-        record, library = _find_native(tasks[0], configs)
+        record, library = _find_native(tasks[0], configs, backend)
         if record.native is not None:
             source = _native_source(record, library, configs, backend, max_episode_steps, max_num_players)
             if source is not None:
@@ -83,10 +83,17 @@ def _check_keys(name: str, config: Mapping[str, Any], given: Mapping[str, Any], 
     check_keys(name, given, known, ARGUMENTS)
 
 
-def _find_native(task: str | EnvLibrary | JitClass, configs: list[dict[str, Any]]) -> tuple[EnvRecord, Library | None]:
+def _find_native(
+    task: str | EnvLibrary | JitClass, configs: list[dict[str, Any]], backend: str
+) -> tuple[EnvRecord, Library | None]:
     """The record of a task, and the library that has its class, if that is not compiled into the engine."""
     library: Library
     if isinstance(task, EnvLibrary):
+        if task.sanitized is not None and backend not in ("process", "auto"):
+            raise UnsupportedError(
+                f"{task.task} was compiled with debug=True, and runs in worker processes that have the sanitizers: "
+                f"expected backend='process' or 'auto', got {backend!r}"
+            )
         record, library = EnvRecord(task.task), task
     else:
         record = EnvRecord(task.__name__, factory=task) if isinstance(task, JitClass) else _find(task)

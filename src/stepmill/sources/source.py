@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -33,6 +33,10 @@ class Library(Protocol):
     @property
     def env_class(self) -> str:
         """The name under which the engine knows it."""
+
+    @property
+    def worker_environ(self) -> Mapping[str, str]:
+        """What its workers need in their environment from their start on; if anything, it runs only in such workers."""
 
     @property
     def code(self) -> str:
@@ -83,6 +87,11 @@ class NativeSource:
         keys = self.simulators.family.keys
         parts = zip(whole, self.simulators.configs, self.simulators.models, strict=True)
         return [{**one, **keys, **read_in_python, **_shown(model)} for one, read_in_python, model in parts]
+
+    @property
+    def worker_environ(self) -> Mapping[str, str]:
+        """See ``Library``."""
+        return {} if self.library is None else self.library.worker_environ
 
     def part(self, first: int, last: int, first_worker: int = 0) -> NativeSource:
         """Some of the envs, neighbours, counted from 0. They are given no ids."""

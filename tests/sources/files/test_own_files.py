@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import CompileError, ConfigError, EnvError, MissingPackageError, StateError, UnknownConfigError
+from stepmill.errors import (
+    CompileError,
+    ConfigError,
+    EnvError,
+    MissingPackageError,
+    StateError,
+    UnknownConfigError,
+    UnsupportedError,
+)
 from stepmill.sources.files import compiler as compilers
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -251,6 +259,36 @@ def test_an_edited_include_is_seen(tmp_path: Path) -> None:
             assert pool.step(np.zeros(1, int))[1] == prize
 
 
+@pytest.mark.slow
+def test_any_path_and_a_class_that_only_its_file_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / 'it\'s a "game": $1 #2 größe\\'
+    (folder / "parts").mkdir(parents=True)
+    (folder / "parts" / "prize $1 #2.h").write_text("constexpr double kPrize = 2.0;")
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "vendor" / "more.h").write_text("constexpr double kMore = 1.0;")
+    text = COIN.replace("namespace games {", "namespace games { namespace {").replace("}  // namespace games", "}}")
+    text = text.replace("? 1.0 : 0.0", "? kPrize + kMore : kPrize + kMore")
+    text = f'#include "parts/prize $1 #2.h"\n#include <more.h>\n{text}\nint main() {{}}\n'
+    (folder / "my coin.cpp").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    library = stepmill.compile(folder / "my coin.cpp", flags=["-Ivendor"])
+    assert [Path(one).name for one in library.sources] == ["my coin.cpp", "prize $1 #2.h", "more.h"]
+    assert library == stepmill.compile(folder / "my coin.cpp", flags=["-Ivendor"])  # from the cache
+    with stepmill.make(library, num_envs=1, seed=1) as pool:
+        pool.reset()
+        assert pool.step(np.zeros(1, int))[1] == 3.0
+
+
+@pytest.mark.slow
+def test_a_class_that_cannot_be_saved_says_what_to_write(tmp_path: Path) -> None:
+    file = tmp_path / "coin.h"
+    file.write_text(COIN.replace("static constexpr bool kPlainMemory = true;", ""))
+    with stepmill.make(str(file)) as pool:
+        pool.reset()
+        with pytest.raises(UnsupportedError, match="put `static constexpr bool kPlainMemory = true;` into its class"):
+            pool.save()
+
+
 def test_a_library_for_another_machine_is_compiled_from_its_sources(coin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
@@ -268,6 +306,10 @@ def test_a_library_for_another_machine_is_compiled_from_its_sources(coin: str, m
 
 WRONG = {
     "no_class": ("int x;", "expected a class with `static EnvSpec spec"),
+    "two_classes": (
+        COIN.replace("Coin", "Heads") + COIN.replace("Coin", "Tails"),
+        "found several env classes, games::Heads, games::Tails, none named Coin",
+    ),
     "no_observe": (COIN.replace("observe", "look"), "observe must be public and const: void observe"),
     "no_outcome": (
         COIN.replace("Outcome step", "double step").replace(

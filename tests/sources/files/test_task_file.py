@@ -21,6 +21,7 @@ ENV = "static EnvSpec spec(const Config&);"
             f"namespace a {{ namespace {{ class X {{}}; }} class Coin {{ void f() {{ if (x) {{}} }} {ENV} }}; }}",
             ["a::Coin"],
         ),
+        (f"namespace a {{ namespace {{ class Coin {{ {ENV} }}; }} }}", ["a::Coin"]),
         (f"class A {{ {ENV} }}; class B {{ {ENV} }};", ["A", "B"]),
         ("class [[nodiscard]] Coin { [[nodiscard]] static stepmill::EnvSpec spec(const Config&); };", ["Coin"]),
         (f"class Outer {{ class Inner {{ {ENV} }}; }};", ["Outer::Inner"]),

@@ -9,13 +9,14 @@ import contextlib
 import functools
 import os
 import pickle
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stepmill import _native
-from stepmill.errors import EnvError, StepmillError, UnsupportedError, summary
+from stepmill.errors import EnvError, RemoteEnvError, StepmillError, UnsupportedError, WorkerDiedError, summary
 from stepmill.hosts.elsewhere import EnvsElsewhere
 from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
@@ -32,6 +33,8 @@ from stepmill.hosts.python_states import WAYS, common_kind
 from stepmill.hosts.rows import RowFinisher
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
+from stepmill.sources.files.env_library import EnvLibrary
+from stepmill.sources.files.sanitizers import SanitizerReport
 from stepmill.sources.models.env_model import ModelQuestion
 from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
@@ -66,8 +69,14 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
         self.is_native = isinstance(source, NativeSource)
         self._renderer = Renderer(source) if isinstance(source, NativeSource) else None
         self._source_id = source.id
+        self._worker_environ: Mapping[str, str] = {}
+        self._own_files: Collection[str] = ()  # of an env that is compiled with sanitizers
+        self._reports: dict[int, SanitizerReport | None] = {}  # of the last worker that died, by its pid
         if isinstance(source, NativeSource):
             self._simulators, self.code = source.simulators, source.code
+            self._worker_environ = source.worker_environ
+            if isinstance(source.library, EnvLibrary):
+                self._own_files = source.library.sources
         else:
             self.episode_limits = [env.max_episode_steps for env in source.envs]
         self._start_timeout = settings.start_timeout
@@ -175,10 +184,24 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
     # ---- rows --------------------------------------------------------------------------------
 
     def _explained(self, fault: Fault) -> Fault:
-        if fault.phase != "constructor":
+        if fault.kind is WorkerDiedError and self._worker_environ:
+            fault = self._with_report(fault)
+        if fault.phase != "constructor" or fault.cause is not None:
             return fault
         # Uninterrupted: what is read from a wire cannot be read again.
         return fault.caused_by(uninterrupted(functools.partial(self._build_failure, fault.env_id)))
+
+    def _with_report(self, fault: Fault) -> Fault:
+        """The same fault, with what a sanitizer found in the worker that died."""
+        named = re.search(r"\(pid (\d+)\)", fault.message)
+        pid = int(named[1]) if named else -1
+        if pid not in self._reports:
+            self._reports = {pid: SanitizerReport.take(self._worker_environ, pid)}
+        report = self._reports[pid]
+        if report is None:
+            return fault
+        cause = RemoteEnvError("the report of the sanitizer", f"\n{report.text}")
+        return fault.caused_by(cause, message=f"{report.summary(self._own_files)}; {fault.message}")
 
     def _build_failure(self, env_id: int, _: int | None) -> BaseException | None:
         """Why the worker process of an env could not build its envs, if it said so."""
@@ -413,6 +436,8 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
             super().close()  # kills the workers that are left
             self.clones.close()
             self._launcher.close()
+            for worker in self._workers.values():
+                SanitizerReport.take(self._worker_environ, worker.pid)  # of a destructor: it is shown
         if errors:
             raise EnvError.gather(errors)
 

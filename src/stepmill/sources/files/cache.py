@@ -115,6 +115,8 @@ class Cache:
             yield
         finally:
             if descriptor is not None:
+                # Not only closed: a child that another thread has forked meanwhile has a copy of it.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
 
     def _remove_old(self) -> None:

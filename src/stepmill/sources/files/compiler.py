@@ -5,20 +5,24 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import platform
 import re
 import resource
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stepmill import _native
 from stepmill.errors import CompileError, MissingPackageError
 from stepmill.sources.files.task_file import env_classes
+from stepmill.system.progress import Progress
 
 INCLUDES = Path(_native.__file__).parent / "include"
 _LEAST = {"g++": 11, "clang++": 14}  # the first with all of C++20 that an env needs
@@ -36,6 +40,40 @@ class Compiler:
     @property
     def name(self) -> str:
         return "clang++" if "clang" in self.version else "g++"
+
+    @property
+    def is_zig(self) -> bool:
+        """Whether it is Zig's, a clang++ with a C++ library, a linker and a cache of its own."""
+        return any(os.path.basename(one) in ("zig", "ziglang") for one in self.command)
+
+    def flags(self) -> list[str]:
+        """The flags that the engine itself is compiled with, and those of a library for this machine alone."""
+        shared = (INCLUDES / "flags.txt").read_text().split()
+        is_clang_on_arm = self.name == "clang++" and platform.machine() == "aarch64"  # where older ones have no -march
+        processor = "-mcpu=native" if is_clang_on_arm else "-march=native"
+        return [*shared, processor, "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+
+    def linking(self, is_sanitized: bool) -> list[str]:
+        """A library that needs no other. But a sanitizer's runtime has to see that of C++; Zig's is always inside."""
+        static = ["-static-libstdc++", "-static-libgcc"]
+        if self.is_zig or is_sanitized:
+            static = ["-s"] if self.is_zig else []
+        undefined = [] if is_sanitized else ["-Wl,--no-undefined"]  # the runtime defines the rest
+        return ["-shared", *static, *undefined, f"-Wl,--version-script={INCLUDES / 'own_library.map'}"]
+
+    def owns(self, file: str) -> bool:
+        """Whether a file that an author includes came with the compiler or the system."""
+        return file.startswith(tuple(f"{one}/" for one in self._folders))
+
+    @functools.cached_property
+    def _folders(self) -> list[str]:
+        found = ["/usr", str(INCLUDES)]
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(self.command[0])))
+        if any(os.path.isdir(os.path.join(prefix, "lib", one)) for one in ("gcc", "clang")):  # no script of the user's
+            found.append(prefix)
+        if self.is_zig:
+            found += [os.path.realpath(one) for one in _zig_folders(self.command)]
+        return found
 
 
 def find_compiler() -> Compiler:
@@ -77,10 +115,12 @@ def _checked(command: tuple[str, ...]) -> Compiler:
     return compiler
 
 
-def own_flags() -> list[str]:
-    """The flags that the engine itself is compiled with, and those of a library for this machine alone."""
-    shared = (INCLUDES / "flags.txt").read_text().split()
-    return [*shared, "-march=native", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+def _zig_folders(command: Sequence[str]) -> list[str]:
+    package = importlib.util.find_spec("ziglang")
+    return [
+        *(package.submodule_search_locations or () if package is not None else ()),
+        os.path.dirname(os.path.realpath(command[0])),
+    ]
 
 
 def get_include() -> str:
@@ -88,13 +128,18 @@ def get_include() -> str:
     return str(INCLUDES)
 
 
-_LINKING = [
-    "-shared",
-    "-static-libstdc++",
-    "-static-libgcc",
-    "-Wl,--no-undefined",
-    f"-Wl,--version-script={INCLUDES / 'own_library.map'}",
-]
+def _zig_environ(folder: str) -> dict[str, str]:
+    """Zig compiles its C++ library once and keeps it in its cache. Without a home, it needs to be told a place."""
+    if os.environ.get("ZIG_GLOBAL_CACHE_DIR"):
+        return dict(os.environ)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    place = os.path.join(base, "zig")
+    try:
+        os.makedirs(place, exist_ok=True)
+        is_usable = os.path.isabs(place) and os.access(place, os.W_OK)
+    except OSError:
+        is_usable = False
+    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": place if is_usable else os.path.join(folder, "zig")}
 
 
 @dataclass(frozen=True)
@@ -108,22 +153,52 @@ class Compiled:
     warnings: str
 
 
-def compile_class(compiler: Compiler, path: Path, name: str, flags: Sequence[str]) -> Compiled:
+def compile_class(
+    compiler: Compiler, path: Path, name: str, flags: Sequence[str], is_sanitized: bool = False
+) -> Compiled:
     """Compiles one class of a file, or raises what the compiler said about it."""
     with tempfile.TemporaryDirectory(prefix="stepmill-") as folder:
         lines, library, made_of = (Path(folder) / one for one in ("own.cpp", "own.so", "own.d"))
         lines.write_text(f'#include <core/own_library.h>\nSTEPMILL_LIBRARY(::{name}, "{name}")\n')
-        command = [*compiler.command, *own_flags(), *flags, f"-I{INCLUDES}", f"-I{path.parent}"]
-        command += ["-include", str(path), "-MD", "-MF", str(made_of), str(lines), "-o", str(library), *_LINKING]
+        command = [*compiler.command, *compiler.flags(), *flags, f"-I{INCLUDES}", f"-I{path.parent}"]
+        command += ["-include", str(path), "-MD", "-MT", "own", "-MF", str(made_of), str(lines), "-o", str(library)]
+        command += compiler.linking(is_sanitized)
         before = _cpu_of_children()
         try:
-            run = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=folder, check=False)
+            if compiler.is_zig:
+                code, said = _run(command, f"{path.name} with Zig, minutes the first time", _zig_environ(folder))
+            else:
+                code, said = _run(command, path.name)
         except OSError as error:
             raise CompileError(f"{path}: {compiler.command[0]} cannot be started: {error}") from error
-        if run.returncode != 0:
-            raise CompileError(explain(run.stderr, path, name, run.returncode), output=run.stderr)
-        files = [one for one in _dependencies(made_of.read_text()) if one != str(lines)]
-        return Compiled(library.read_bytes(), files, command, _cpu_of_children() - before, run.stderr)
+        if code != 0:
+            raise CompileError(explain(said, path, name, code), output=said)
+        try:
+            named = _dependencies(made_of.read_text(errors="surrogateescape"))
+            files = [one for one in map(os.path.abspath, named) if one != str(lines)]
+            return Compiled(library.read_bytes(), files, command, _cpu_of_children() - before, said)
+        except OSError as error:
+            raise CompileError(f"{path}: {compiler.command[0]} did not fail, and made no library: {error}") from error
+
+
+def _run(command: list[str], what: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
+    """Runs a compiler: how it ended, and what it said. Shows that it is still running if that takes long."""
+    progress = Progress()
+    quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environ, text=True, errors="replace", **quiet) as process:
+        try:
+            while True:
+                try:
+                    _, said = process.communicate(timeout=progress.until_next())
+                    return process.returncode, said
+                except subprocess.TimeoutExpired:
+                    progress.show(f"compiling {what}")
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            progress.end()
 
 
 def _cpu_of_children() -> float:
@@ -142,7 +217,8 @@ def explain(output: str, path: Path, name: str, code: int) -> str:
     text = re.sub(r"\x1b\[[\d;]*[mK]", "", output)
     unknown = r"^\S*own\.cpp:2:\d+: error: .*(not been declared|no type named|no member named|undeclared)"
     if re.search(unknown, text, re.MULTILINE):
-        return f"{path} has no class {name}: the file has {', '.join(env_classes(path.read_text())) or 'none'}"
+        found = env_classes(path.read_text(errors="replace"))
+        return f"{path} has no class {name}: the file has {', '.join(found) or 'none'}"
     failed = r"error: (?:static assertion failed|static_assert failed)(?: due to requirement '.*')?:? \"?([^\"\n]+)"
     sentences = re.findall(failed, text)
     in_file = re.escape(str(path))
@@ -151,7 +227,8 @@ def explain(output: str, path: Path, name: str, code: int) -> str:
     if not lines:
         lines = re.findall(r"^.*(?:error|undefined reference|killed|Killed).*$", text, re.MULTILINE)
     if not lines:
-        lines = text.strip().splitlines() or [f"the compiler ended with {code}, and said nothing"]
+        ended = f"ended with {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+        lines = text.strip().splitlines() or [f"the compiler {ended}, and said nothing"]
     shown = lines[:_MOST_LINES]
     more = f"\n  and {len(lines) - len(shown)} more" if len(lines) > len(shown) else ""
     listed = "".join(f"\n  {one}" for one in shown)

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 from stepmill import _native
 from stepmill._version import __version__
 from stepmill.errors import CompileError, ConfigError
+from stepmill.sources.files import sanitizers
 from stepmill.sources.files.cache import Cache, Entry, digest, file_digest, key_of
-from stepmill.sources.files.compiler import INCLUDES, Compiled, compile_class, find_compiler, own_flags
+from stepmill.sources.files.compiler import Compiled, Compiler, compile_class, find_compiler
+from stepmill.sources.files.sanitizers import SanitizedLibrary
 from stepmill.sources.files.task_file import TaskFile
 
 
@@ -76,11 +79,17 @@ class EnvLibrary:
     command: tuple[str, ...] = field(default=(), repr=False)
     seconds: float = 0.0
     warnings: str = field(default="", repr=False)
+    sanitized: SanitizedLibrary | None = field(default=None, repr=False)
 
     @property
     def env_class(self) -> str:
         """The name under which the engine knows it."""
         return f"{self.name}@{self.key}"
+
+    @property
+    def worker_environ(self) -> dict[str, str]:
+        """What its workers need in their environment from their start on."""
+        return {} if self.sanitized is None else self.sanitized.worker_environ()
 
     @property
     def code(self) -> str:
@@ -89,15 +98,19 @@ class EnvLibrary:
 
     def load(self) -> EnvLibrary:
         """Makes the class known to the engine of this process."""
+        sanitized = self.sanitized if self.sanitized is not None and sanitizers.is_here() else None
         descriptor = os.memfd_create(f"stepmill {self.name}", os.MFD_CLOEXEC)
         try:
             with os.fdopen(os.dup(descriptor), "wb") as file:
-                file.write(self.library)
+                file.write(self.library if sanitized is None else sanitized.library)
+            if sanitized is not None:
+                sanitized.direct_reports()
             _native.load_env_library(self.env_class, descriptor)
         except RuntimeError as error:
             raise CompileError(f"{self.task}: the library cannot be loaded: {error}") from error
         finally:
-            os.close(descriptor)
+            if sanitized is None:  # else a report looks up its lines there
+                os.close(descriptor)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -119,11 +132,11 @@ def _received(*given: Any) -> EnvLibrary:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(text)
         first = Path(folder) / os.path.relpath(next(iter(library.sources)), common)
-        here = _compiled(library.task, first, library.name, library.flags)
+        here = _compiled(library.task, first, library.name, library.flags, library.sanitized is not None)
     return replace(here, key=library.key).load()  # under the name that the envs of this pool have
 
 
-def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = ()) -> EnvLibrary:
+def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = (), debug: bool = False) -> EnvLibrary:
     """Compiles the env of a file, unless that was done before, and returns what ``make`` takes in its place.
 
     ``make("coin.h")`` does the same. This one shows what it did, and takes flags.
@@ -133,6 +146,9 @@ def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = ()) -> EnvLi
             as it is.
         flags: More flags for the compiler, such as ``["-Ivendor", "-O3"]``. Those that change how numbers are computed
             change episodes.
+        debug: Compile it with the address and undefined-behaviour sanitizers of g++ or clang++. Its pools run in worker
+            processes, slower, and what is wrong with the env's use of memory or numbers is an error of its row, with
+            the line. ``configuration`` and ``spec``, which also run in your process, are not checked there.
 
     Example:
         >>> import stepmill
@@ -143,23 +159,41 @@ def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = ()) -> EnvLi
         raise ConfigError(f"flags: expected a list of str, such as ['-O3'], got {flags!r}")
     file = TaskFile.of(task)
     if file.is_library:
-        if flags:
-            raise ConfigError(f"{task}: flags are for files to compile, and this is a library")
+        if flags or debug:
+            raise ConfigError(f"{task}: flags and debug are for files to compile, and this is a library")
         data = file.path.read_bytes()
         name = file.name or file.path.stem
         library = EnvLibrary(os.fspath(task), name, digest(data), data, Machine.here(), {})
         return library.load()
     name = file.class_of(file.path.read_text(errors="replace"))
-    return _compiled(os.fspath(task), file.path, name, tuple(flags)).load()
+    return _compiled(os.fspath(task), file.path, name, tuple(flags), debug).load()
 
 
-def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...]) -> EnvLibrary:
+def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...], debug: bool = False) -> EnvLibrary:
     compiler, machine = find_compiler(), Machine.here()
+    runtime = sanitizers.runtime_of(compiler) if debug else None
+    key, entry = _entry(compiler, machine, path, name, flags)
+    theirs = {one: Path(one).read_bytes() for one in entry.files if not compiler.owns(one)}
+    sources = {str(path): path.read_bytes(), **theirs}
+    whole = key_of({"key": key, "files": entry.files})
+    how = (tuple(entry.command), entry.seconds, entry.warnings)
+    library = EnvLibrary(task, name, whole, entry.library, machine, sources, flags, *how)
+    if runtime is None:
+        return library
+    _, entry = _entry(compiler, machine, path, name, (*flags, *sanitizers.flags_of(compiler)), True)
+    return replace(library, sanitized=SanitizedLibrary.of(entry.library, runtime))
+
+
+def _entry(
+    compiler: Compiler, machine: Machine, path: Path, name: str, flags: tuple[str, ...], is_sanitized: bool = False
+) -> tuple[str, Entry]:
+    """What the cache has of a class, or gets now, and under which name."""
     facts = {
         "source": digest(path.read_bytes()),
         "path": str(path),
         "class": name,
-        "flags": [*own_flags(), *flags],
+        "flags": [*compiler.flags(), *compiler.linking(is_sanitized), *flags],
+        "folder": os.path.realpath("/proc/self/cwd") if flags else None,  # which the user's flags may refer to
         "compiler": [*compiler.command, compiler.version],
         "stepmill": __version__,
         "machine": [machine.architecture, sorted(machine.features), machine.glibc],
@@ -170,16 +204,14 @@ def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...]) -> EnvLi
         with cache.lock(key):
             entry = cache.find(key)  # another process may have compiled it while this one waited
             if entry is None:
-                entry = _entry(compile_class(compiler, path, name, flags))
-                cache.keep(key, entry)
-    own = str(INCLUDES)
-    theirs = {one: Path(one).read_bytes() for one in entry.files if not one.startswith((own, "/usr/"))}
-    sources = {str(path): path.read_bytes(), **theirs}
-    whole = key_of({"key": key, "files": entry.files})
-    how = (tuple(entry.command), entry.seconds, entry.warnings)
-    return EnvLibrary(task, name, whole, entry.library, machine, sources, flags, *how)
+                begun = time.time_ns()
+                entry = _as_entry(compile_class(compiler, path, name, flags, is_sanitized))
+                # What is edited meanwhile may be as it was before in the library, and as it is now in its digest.
+                if not any(begun <= os.stat(one).st_mtime_ns <= time.time_ns() for one in entry.files):
+                    cache.keep(key, entry)
+    return key, entry
 
 
-def _entry(compiled: Compiled) -> Entry:
+def _as_entry(compiled: Compiled) -> Entry:
     files = {one: file_digest(one) for one in compiled.files}
     return Entry(compiled.library, files, compiled.command, compiled.seconds, compiled.warnings)

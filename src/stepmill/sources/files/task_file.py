@@ -39,8 +39,12 @@ class TaskFile:
                 f"expected a file that ends in .h, .hpp, .cpp or .so, then optionally :Class, got {task!r}"
             )
         path = Path(match["path"]).absolute()
-        if not path.is_file():
-            raise ConfigError(f"{os.fspath(task)!r}: there is no file {path}")
+        try:
+            if not path.is_file():
+                raise ConfigError(f"{os.fspath(task)!r}: there is no file {path}")
+            path.open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"{os.fspath(task)!r}: the file {path} cannot be read: {error.strerror}") from error
         return cls(path, match["name"])
 
     @property

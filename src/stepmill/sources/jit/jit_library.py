@@ -8,7 +8,7 @@ import os
 import pickle
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stepmill import _native
 from stepmill.sources.files.cache import Cache, Entry
@@ -138,6 +138,7 @@ class JitLibrary:
     env_class: str  # the name under which the engine knows it
     machine: Machine = field(repr=False)
     functions: dict[str, Function] = field(repr=False)
+    worker_environ: ClassVar[dict[str, str]] = {}
 
     @property
     def code(self) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import sys
 from typing import Any
 
 from stepmill.errors import EnvError, EnvTimeoutError, StepmillError
@@ -13,6 +11,7 @@ from stepmill.hosts.process.caller.child_process import Deadline, wait_for_any
 from stepmill.hosts.process.caller.handles import WorkerHandle
 from stepmill.hosts.process.remote_error import rebuild, summary
 from stepmill.hosts.process.wire import OBITUARY, WireClosed
+from stepmill.system.progress import Progress
 
 _OBITUARY_S = 2.0
 _STACKS = 4  # if more workers are stuck, the other stacks look the same
@@ -32,19 +31,20 @@ class _Construction:
         self._built = 0
 
     def wait(self, deadline: Deadline) -> None:
-        progress = _Progress(sum(last - first for first, last in (one.envs for one in self._workers)))
+        total = sum(last - first for first, last in (one.envs for one in self._workers))
+        progress = Progress()
         by_fd = {fd: one for one in self._workers for fd in (one.wire.fileno(), one.pidfd)}
         try:
             while not all(one.is_ready for one in self._workers):
                 for one in {by_fd[fd].worker_id: by_fd[fd] for fd in self._wait(deadline, by_fd, progress)}.values():
                     self._read(one)
-                progress.show(self._built, deadline.elapsed)
+                progress.show(f"built {self._built} of {total} envs")
         finally:
             progress.end()
 
-    def _wait(self, deadline: Deadline, fds: Any, progress: _Progress) -> set[int]:
+    def _wait(self, deadline: Deadline, fds: Any, progress: Progress) -> set[int]:
         try:
-            return deadline.wait(fds, progress.until_next(deadline.elapsed))
+            return deadline.wait(fds, progress.until_next())
         except TimeoutError:
             raise self._timeout(deadline) from None
 
@@ -137,46 +137,3 @@ def describe_exit(status: int | None) -> str:
         return f"it was killed by {signal.Signals(-status).name}"
     except ValueError:  # a real-time signal
         return f"it was killed by signal {-status}"
-
-
-# ---- progress ------------------------------------------------------------------------------------
-
-_SILENT_S = 2.0
-_TERMINAL_S = 1.0
-_LOG_S = 10.0
-
-
-class _Progress:
-    """A line on stderr: rewritten in place in a terminal, repeated now and then in a log."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._stream = sys.stderr
-        self._is_terminal = False
-        with contextlib.suppress(Exception):  # stderr may be None, closed, or anything a notebook put there
-            self._is_terminal = self._stream.isatty()
-        self._next = _SILENT_S if self._is_terminal else _LOG_S
-        self._shown = False
-
-    def until_next(self, elapsed: float) -> float:
-        """Seconds until ``show`` has something to do."""
-        return max(self._next - elapsed, 0.0)
-
-    def show(self, built: int, elapsed: float) -> None:
-        """Shows the progress, if it is time to."""
-        if elapsed < self._next:
-            return
-        self._next = elapsed + (_TERMINAL_S if self._is_terminal else _LOG_S)
-        line = f"stepmill: built {built} of {self._total} envs, {elapsed:.0f} s"
-        self._write(f"\r{line}" if self._is_terminal else f"{line}\n")
-        self._shown = True
-
-    def end(self) -> None:
-        """Moves the cursor to a new line."""
-        if self._shown and self._is_terminal:
-            self._write("\n")
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(Exception):
-            self._stream.write(text)
-            self._stream.flush()

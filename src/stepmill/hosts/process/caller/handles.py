@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,11 +31,19 @@ class TemplateHandle:
     The output of a ``silent`` template and of its workers is held back until ``unmute``.
     """
 
-    def __init__(self, obituary: int, deadline: Deadline, python: str | None = None, *, silent: bool = False) -> None:
+    def __init__(
+        self,
+        obituary: int,
+        deadline: Deadline,
+        python: str | None,
+        environ: Mapping[str, str],
+        *,
+        silent: bool = False,
+    ) -> None:
         self.is_loaded = False
         self._held_back: list[int] = []  # files that replace its stdout and stderr
         with contextlib.ExitStack() as undo:
-            self._server = lease_server(deadline, python)
+            self._server = lease_server(deadline, python, environ)
             undo.callback(return_server, self._server)
             self._server.wait_until_up(deadline)
             self._wire, other = Wire.pair()

@@ -17,6 +17,7 @@ from stepmill.hosts.process.caller.servers import lease_server, return_server
 from stepmill.hosts.process.payload import pack_payload
 from stepmill.hosts.process.pickling import ABROAD, BY_NAME, CodeByValue, versions
 from stepmill.hosts.process.wire import WireClosed
+from stepmill.sources.files.sanitizers import SanitizerReport
 from stepmill.sources.source import IslandFacts, NativeSource, PythonSource
 
 
@@ -36,6 +37,7 @@ class InterpreterPart:
         self.template: TemplateHandle | None = None
         self.found: IslandFacts | None = None
         self.takes_code = True
+        self._environ = source.worker_environ if isinstance(source, NativeSource) else {}
         self._shown = source.id if python is None else f"{source.id} with python={python!r}"
         self._obituary = obituary
         self._start_timeout = start_timeout
@@ -53,7 +55,7 @@ class InterpreterPart:
 
     def keep_server(self, deadline: Deadline, until: contextlib.ExitStack) -> None:
         """Starts the server, which then lives at least until ``until`` is closed. Does not wait until it is up."""
-        until.callback(return_server, lease_server(deadline, self.python))
+        until.callback(return_server, lease_server(deadline, self.python, self._environ))
 
     def loading_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
         """A template that loads what the envs need, or has done so already. Does not wait for that."""
@@ -88,9 +90,9 @@ class InterpreterPart:
 
     def _new_template(self, deadline: Deadline, silent: bool) -> TemplateHandle:
         try:
-            made = TemplateHandle(self._obituary, deadline, self.python, silent=silent)
+            made = TemplateHandle(self._obituary, deadline, self.python, self._environ, silent=silent)
         except WireClosed:  # the server has just died: try again with a new one
-            made = TemplateHandle(self._obituary, deadline, self.python, silent=silent)
+            made = TemplateHandle(self._obituary, deadline, self.python, self._environ, silent=silent)
         there = made.versions
         self.takes_code = there == versions()
         if self._by_value is not None and not self.takes_code:
@@ -126,11 +128,13 @@ class InterpreterPart:
         try:
             yield
         except WireClosed:
-            status = None
+            status = report = None
             if self.template is not None:
                 status = find_exit(obituary_fd, -1, self.template.pid, self.template.pid)
+                report = SanitizerReport.take(self._environ, self.template.pid)
+            found = "" if report is None else f". {report.summary(())}"
             raise EnvError(
-                f"the process that loads {self._shown} and starts its workers died: {describe_exit(status)}",
+                f"the process that loads {self._shown} and starts its workers died: {describe_exit(status)}{found}",
                 phase="constructor",
             ) from None
         except TimeoutError as error:

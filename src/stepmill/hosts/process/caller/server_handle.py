@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import cloudpickle
 import gymnasium
@@ -45,9 +46,16 @@ class ServerHandle:
 
     versions: tuple[str, str]
 
-    def __init__(self, deadline: Deadline, python: str | None = None, key: Hashable = None) -> None:
+    def __init__(
+        self,
+        deadline: Deadline,
+        python: str | None = None,
+        key: Hashable = None,
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.users = 0
         self.key = key
+        self._environ = environ
         self._is_up = False
         self._lock = threading.Lock()
         self.python = python
@@ -90,7 +98,7 @@ class ServerHandle:
             command = [python, *["-O"] * sys.flags.optimize, "-c", _ISLAND_BOOT, *about]
             environ = environ_for(python, os.environ)
         try:
-            environ = one_thread_each(environ)
+            environ = one_thread_each({**environ, **self._environ})
             return start_program(command, environ, subprocess.DEVNULL, self._complaints, (wire_fd, caller))
         except OSError as error:
             if python is None or error.errno not in (errno.ENOEXEC, errno.EACCES, errno.ENOENT, errno.ENOTDIR):

@@ -10,8 +10,9 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepmill.system.uninterrupted import uninterrupted
@@ -34,14 +35,17 @@ _servers: dict[Hashable, ServerHandle] = {}
 _may_stay = True
 
 
-def lease_server(deadline: Deadline, python: str | None = None) -> ServerHandle:
+def lease_server(
+    deadline: Deadline, python: str | None = None, environ: Mapping[str, str] = MappingProxyType({})
+) -> ServerHandle:
     """A server of an interpreter, started if none fits or if it ended. Return it with ``return_server``.
 
-    It may not be up yet: servers of several interpreters start at the same time.
+    It may not be up yet: servers of several interpreters start at the same time. ``environ``: what it has in its
+    environment besides.
     """
     from stepmill.hosts.process.caller.server_handle import ServerHandle
 
-    key = _key(python)
+    key = (*_key(python), *sorted(environ.items()))
     with _lock:
         _end_resting(only_ended=True)
         server = _servers.get(key)
@@ -51,7 +55,7 @@ def lease_server(deadline: Deadline, python: str | None = None) -> ServerHandle:
                 return server
             del _servers[key]
             return_server(server)
-        server = _servers[key] = ServerHandle(deadline, python, key)
+        server = _servers[key] = ServerHandle(deadline, python, key, environ)
         server.users += 1
         return server
 
@@ -89,7 +93,7 @@ def describe_servers() -> list[dict[str, Any]]:
     return [{"pid": one.pid, "python": one.python or sys.executable, "pools": one.users} for one in found]
 
 
-def _key(python: str | None) -> Hashable:
+def _key(python: str | None) -> tuple[Hashable, ...]:
     """What a server has from its start on, and cannot change for a pool: see ``payload`` for what it can."""
     environ = sorted((name, value) for name, value in os.environ.items() if name.startswith(_READ_AT_START))
     return python, _installed(python), sys.executable, *environ, os.getresuid(), os.getresgid(), *os.getgroups()
