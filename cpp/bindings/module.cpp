@@ -179,6 +179,7 @@ void make_worker(WorkerObject* self, nb::kwargs given) {
   if (const sm_env_table* table = read_table(given)) {
     a.simulators = given["simulators"];
     a.native = build_native(*table, given["configs"], a.simulators, a.post.first_env);
+    a.is_loaded = find_loaded_env(get<std::string>(given, "env_class")) != nullptr;
   } else {
     a.python.emplace(read_envs(given, a.spec, a.plan.table.autoreset, a.plan.process.keep_last_observation,
                                a.post.first_env));

@@ -18,6 +18,7 @@ WorkerObject::WorkerObject(Arguments a)
       read_mail_(std::move(a.read_mail)),
       write_note_(std::move(a.write_note)),
       answer_(std::move(a.answer)) {
+  if (a.is_loaded) surroundings_.emplace();
   if (python_)
     python_->kind().reset_after_end = [this](int env) { worker_.reset_after_end(env); };
 }
@@ -54,7 +55,7 @@ void WorkerObject::act(std::int32_t env) {
     }
   }
   worker_.advance(*envs_, env);
-  if (!python_) surroundings_.restore();  // other envs of this worker come next
+  if (surroundings_) surroundings_->restore();  // other envs of this worker come next
   if (!python_ && PyErr_Occurred()) PyErr_WriteUnraisable(nullptr);  // a callback of the user, in a simulator, raised
   nb::object note = note_of(env);
   worker_.publish(env, note.is_valid() ? bytes_of(note) : std::span<const std::byte>());

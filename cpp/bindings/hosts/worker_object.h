@@ -29,6 +29,7 @@ class WorkerObject {
     // One of the two.
     std::optional<PythonEnvs> python;
     std::unique_ptr<EnvSet> native;
+    bool is_loaded = false;  // native envs of a library, whose code may do anything
     nanobind::object simulators;  // of native envs: a list of one per env, or None
     // (env, mail: bytes) -> (options, objects, error) of an action; (note parts ...) -> bytes;
     // (env, question: bytes) -> bytes
@@ -75,7 +76,7 @@ class WorkerObject {
   std::unique_ptr<EnvSet> envs_;
   nanobind::object read_mail_, write_note_, answer_;
   nanobind::dict kept_;
-  const Surroundings surroundings_;  // after the envs, whose constructors leave them as they were
+  std::optional<Surroundings> surroundings_;  // of envs of a library: as their constructors left them
 };
 
 }  // namespace stepmill
