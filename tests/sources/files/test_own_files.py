@@ -289,10 +289,17 @@ def test_a_class_that_cannot_be_saved_says_what_to_write(tmp_path: Path) -> None
             pool.save()
 
 
-def test_a_library_for_another_machine_is_compiled_from_its_sources(coin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_for_another_machine_is_compiled_from_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dataclasses import replace
 
-    library = stepmill.compile(coin)
+    (tmp_path / "here" / "vendor" / "games").mkdir(parents=True)
+    (tmp_path / "here" / "vendor" / "games" / "prize.h").write_text("constexpr double kPrize = 1.0;")
+    (tmp_path / "here" / "coin.h").write_text("#include <games/prize.h>\n" + COIN.replace("? 1.0", "? kPrize"))
+    monkeypatch.chdir(tmp_path / "here")
+    library = stepmill.compile("coin.h", flags=["-Ivendor"])
+    (tmp_path / "here").rename(tmp_path / "there")  # the other machine does not have it
     foreign = replace(library, library=b"not for this machine", key="f" * 32)
     foreign = replace(foreign, machine=replace(library.machine, architecture="vax"))
     received = pickle.loads(pickle.dumps(foreign))

@@ -132,7 +132,11 @@ def _received(*given: Any) -> EnvLibrary:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(text)
         first = Path(folder) / os.path.relpath(next(iter(library.sources)), common)
-        here = _compiled(library.task, first, library.name, library.flags, library.sanitized is not None)
+        moved = tuple(
+            f"-I{os.path.join(folder, os.path.relpath(one[2:], common))}" if one.startswith(f"-I{common}") else one
+            for one in library.flags
+        )
+        here = _compiled(library.task, first, library.name, moved, library.sanitized is not None)
     return replace(here, key=library.key).load()  # under the name that the envs of this pool have
 
 
@@ -166,7 +170,8 @@ def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = (), debug: b
         library = EnvLibrary(os.fspath(task), name, digest(data), data, Machine.here(), {})
         return library.load()
     name = file.class_of(file.path.read_text(errors="replace"))
-    return _compiled(os.fspath(task), file.path, name, tuple(flags), debug).load()
+    whole = tuple(f"-I{os.path.abspath(one[2:])}" if one.startswith("-I") and one[2:] else one for one in flags)
+    return _compiled(os.fspath(task), file.path, name, whole, debug).load()
 
 
 def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...], debug: bool = False) -> EnvLibrary:
