@@ -14,7 +14,6 @@ import stepmill
 from stepmill.errors import (
     ConfigError,
     UnknownConfigError,
-    UnsupportedError,
 )
 from support.envs import CountingEnv
 from support.probes import zeros
@@ -62,8 +61,28 @@ def test_a_list_of_factories_has_one_per_env(make: Any) -> None:
 
 def test_a_list_of_several_kinds_runs_python_envs(make: Any) -> None:
     make(["CartPole-v1", lambda: gymnasium.make("CartPole-v1")]).reset()
-    with pytest.raises(UnsupportedError, match=r"Catch-v0 is native only.*several kinds of envs"):
-        stepmill.make(["Catch-v0", CountingEnv])
+
+
+class AtRest(gymnasium.Env[Any, Any]):
+    """An env with the spaces of a chain of five links."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(5), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        return 0, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_a_list_of_several_kinds_may_have_native_ones(make: Any, backend: str) -> None:
+    pool = make(["NChain-v0", AtRest, "NChain-v0"], backend=backend)
+    twin = make("NChain-v0", num_envs=3)
+    assert pool.reset()[0][::2].tolist() == twin.reset()[0][::2].tolist()
+    for action in (0, 1, 1, 0) * 10:
+        got, want = pool.step(np.full(3, action)), twin.step(np.full(3, action))
+        assert [one[::2].tolist() for one in got[:4]] == [one[::2].tolist() for one in want[:4]]
 
 
 def test_a_factory_that_asks_for_its_ids_is_given_them(make: Any) -> None:

@@ -310,8 +310,10 @@ def _ids(pair: tuple[Any, Any]) -> tuple[int, int]:
 
 
 def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> EnvBlueprint:
+    if isinstance(task, EnvLibrary):
+        return EnvBlueprint(_native_factory(task, task.task), config, max_episode_steps)
     if isinstance(task, str):
-        record, factory = python_twin(_find(task), _WHY_PYTHON)
+        record, factory = _python_twin(_find(task), config)
         given, model = _split_model(factory, {**record.config, **config})
         limit = max_episode_steps or record.max_episode_steps
         if isinstance(factory, EnvFactory):
@@ -324,6 +326,23 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
     given, model = _split_model(task, config)
     _check_keys(_name(task), config, given, accepted_keys(task))
     return EnvBlueprint(task, given, max_episode_steps, model)
+
+
+def _python_twin(record: EnvRecord, config: Mapping[str, Any]) -> tuple[EnvRecord, Callable[..., Any]]:
+    """The Python env of an id. One that is native only, or of a file, is wrapped: but then nothing draws it."""
+    try:
+        return python_twin(record, _WHY_PYTHON)
+    except UnsupportedError:
+        if {**record.config, **config}.get("render_mode") is not None:
+            raise
+        task = record.id if record.file is None else env_library.compile(record.file)
+        return record, _native_factory(task, record.id)
+
+
+def _native_factory(task: str | EnvLibrary, name: str) -> EnvFactory:
+    from stepmill.envs.adapters.native_env import NativeFactory
+
+    return NativeFactory(task, name)
 
 
 def _split_model(factory: Callable[..., Any], config: dict[str, Any]) -> tuple[dict[str, Any], ModelConfig | None]:

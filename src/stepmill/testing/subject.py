@@ -14,13 +14,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import utils
 
 from stepmill.envs import as_base_env
+from stepmill.envs.adapters.native_env import NativeEnv
 from stepmill.envs.base_env import seed_env
 from stepmill.envs.configs import copy_cfg
 from stepmill.errors import ConfigError, UnsupportedError, summary
-from stepmill.make import make
 from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.find import find_source
 from stepmill.sources.jit.jit_class import JitClass
@@ -199,30 +198,5 @@ class EnvOfId:
     def __call__(self, **config: Any) -> Any:
         source = find_source(self._task, 1, config, None, "auto", None, None)
         if isinstance(source, NativeSource):
-            return _NativeEnv(self._task, config)
+            return NativeEnv(self._task, **config)
         return source.call_factory(0)
-
-
-class _NativeEnv(gymnasium.Env[Any, Any]):
-    """A native env as one of Gymnasium's: a pool of one, and the only row of its results."""
-
-    def __init__(self, task: str | EnvLibrary | JitClass, config: Mapping[str, Any]) -> None:
-        self._pool = make(task, autoreset="disabled", backend="inline", **config)
-        self.observation_space = self._pool.single_observation_space
-        self.action_space = self._pool.single_action_space
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, _ = self._pool.reset(seed=None if seed is None else [seed], options=options)
-        return self._only(obs), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        place: Any = utils.create_empty_array(self.action_space, 1)
-        actions = utils.concatenate(self.action_space, [action], place)
-        obs, reward, terminated, truncated, _ = self._pool.step(actions)
-        return self._only(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
-
-    def _only(self, obs: Any) -> Any:
-        return next(iter(utils.iterate(self._pool.observation_space, obs)))
-
-    def close(self) -> None:
-        self._pool.close()

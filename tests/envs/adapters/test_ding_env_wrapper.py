@@ -26,6 +26,7 @@ from stepmill.errors import (
     UsageError,
 )
 from stepmill.registry import records
+from stepmill.registry.env_state import get_state, set_state
 from support.envs.adapted import Duck, Obedient
 from support.envs.contract import Pair, Walk
 
@@ -337,7 +338,19 @@ def test_an_env_class_is_a_recipe_and_actions_have_the_types_of_the_contract() -
     assert env._env.taken.dtype == np.float64
 
 
-@pytest.mark.parametrize(("id", "says"), [("Pair-v0", "is a BaseEnv already"), ("Catch-v0", "Catch-v0 is native only")])
+def test_an_id_that_is_native_only_is_an_env_too() -> None:
+    env = DingEnvWrapper("Catch-v0", {"max_episode_steps": 3})
+    env.seed(1, dynamic_seed=False)
+    env.reset()
+    state = get_state(env)
+    played = [env.step(1) for _ in range(3)]
+    assert [one.done for one in played] == [False, False, True]
+    set_state(env, state)
+    assert [env.step(1).obs.tolist() for _ in range(3)] == [one.obs.tolist() for one in played]
+    env.close()
+
+
+@pytest.mark.parametrize(("id", "says"), [("Pair-v0", "is a BaseEnv already"), ("Cach-v0", "did you mean|Catch-v0")])
 def test_an_id_that_is_no_single_gymnasium_env_is_an_error_that_says_so(
     id: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

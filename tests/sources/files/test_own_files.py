@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import stepmill
+from stepmill.envs import DingEnvWrapper
 from stepmill.errors import (
     CompileError,
     ConfigError,
@@ -23,7 +25,9 @@ from stepmill.errors import (
     UnknownConfigError,
     UnsupportedError,
 )
+from stepmill.managers import SyncSubprocessEnvManager
 from stepmill.sources.files import compiler as compilers
+from support.probes import assert_same
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -196,6 +200,19 @@ def test_files_have_ids_configurations_and_lists(coin: str, monkeypatch: pytest.
     assert stepmill.make_spec("OwnCoin-v0").config["bias"] == 0.7
     with stepmill.make(coin, env_config=[{"bias": 0.0}, {"bias": 1.0}], num_envs=2) as pool:
         assert list(pool.reset()[0]) == [0, 1]
+    with stepmill.make([coin, stepmill.compile(coin), "OwnCoin-v0"], backend="inline", seed=3) as pool:  # one by one
+        assert_same(pool.reset(), stepmill.make(coin, num_envs=3, seed=3).reset())
+
+
+def test_managers_have_them_too(coin: str) -> None:
+    with SyncSubprocessEnvManager(partial(DingEnvWrapper, coin), [{"max_episode_steps": 2}] * 2) as manager:
+        manager.seed([3, 4])
+        manager.launch()
+        assert manager.state_kind == "methods"
+        done = []
+        while len(done) < 4:
+            done += [one.done for one in manager.step(dict.fromkeys(manager.ready_obs, 0)).values()]
+        assert done == [False, False, True, True]
 
 
 def test_states_of_files_are_saved_and_restored(coin: str, c_coin: str) -> None:

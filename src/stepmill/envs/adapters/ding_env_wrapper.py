@@ -9,13 +9,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.envs.adapters.native_env import NativeEnv
 from stepmill.envs.base_env import MOST_SEED_BITS, SEED_BITS, BaseEnv, EnvHolder
 from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.conform import Conversion, action_reader, conform
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.envs.results import reset_parts, rewards_of, step_parts, truth
 from stepmill.envs.timestep import BaseEnvTimestep
-from stepmill.errors import ConfigError, UnsupportedError, UsageError
+from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError, UsageError
 from stepmill.registry.factories import accepted_keys, close_quietly
 from stepmill.registry.records import GymnasiumFactory, find, python_twin
 from stepmill.values.arguments import true_or_false, whole_number
@@ -41,7 +42,7 @@ class DingEnvWrapper(EnvHolder):
     """A Gymnasium env with the types, seeds and episode returns of a ``BaseEnv``.
 
     Args:
-        env: An id, a class or function that makes the env, or an existing env. Unless it exists already, the env is
+        env: An id or a file, a class or function that makes the env, or an existing env. Unless it exists already, the env is
             built when it is needed, and again after ``close``.
         cfg: All keys are optional, but either ``env`` or ``cfg["env_id"]`` is required.
 
@@ -122,7 +123,10 @@ class DingEnvWrapper(EnvHolder):
         factory: Any = recipe
         kwargs = self._given["env_kwargs"]
         if isinstance(recipe, str):
-            record, factory = python_twin(find(recipe), f"Use it in a pool: make({recipe!r})")
+            try:
+                record, factory = python_twin(find(recipe), "")
+            except (UnknownEnvError, UnsupportedError):  # a file, or native only; or there is no such env
+                return NativeEnv(recipe, max_episode_steps=limit, **kwargs), None
             kwargs = {**record.config, **kwargs}
             if not isinstance(factory, GymnasiumFactory):
                 limit = limit or record.max_episode_steps
