@@ -168,9 +168,12 @@ def _trusted_folder() -> Path | None:
         return None
     folder = Path(base) / "stepmill" / "compiled"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        # The one above as well: who may write to it can put another in the place of the folder.
+        for one in (folder.parent, folder):
+            one.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = one.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return None
     except OSError:
         return None
-    is_ours = found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return folder if is_ours else None
+    return folder
