@@ -1,9 +1,12 @@
 // What the engine does with the table of an env class: reads its description, and builds and owns its envs.
 #pragma once
 
+#include <cmath>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,14 +25,77 @@ inline void check_abi(const sm_env_table& table) {
                              std::to_string(SM_ABI_VERSION) + " and size " +
                              std::to_string(sizeof(sm_env_table)) +
                              ": compile the env against this version of stepmill");
+  int options = 0;
+  while (table.reset_options[options]) ++options;
+  if (options > SM_MAX_RESET_OPTIONS)
+    throw std::runtime_error("expected at most " + std::to_string(SM_MAX_RESET_OPTIONS) + " reset options, got " +
+                             std::to_string(options));
 }
 
 inline Config default_config(const sm_env_table& table) {
   std::vector<ConfigItem> items;
-  table.configuration(&table, &items, [](void* sink, const sm_value* value) {
+  char error[SM_ERROR_CAPACITY] = "";
+  const auto put = [](void* sink, const sm_value* value) {
     static_cast<std::vector<ConfigItem>*>(sink)->push_back(from_c(*value));
-  });
+  };
+  const KeptSurroundings kept;
+  if (table.configuration(&table, &items, put, error) != 0)
+    throw std::invalid_argument(std::string("configuration: ") + error);
   return Config(std::move(items));
+}
+
+// Refuses what no array or space can be. `place`: whose leaf it is.
+inline void check_leaf(const std::string& place, const Leaf& leaf) {
+  std::int64_t bytes = item_size(leaf.dtype);
+  for (const std::int64_t extent : leaf.shape)
+    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes))
+      throw std::invalid_argument(place + "a shape with " + std::to_string(extent) + " in it");
+  const std::size_t bounds = leaf.low.size();
+  if (bounds != 1 && std::cmp_not_equal(bounds, leaf.elements()))
+    throw std::invalid_argument(place + "expected one bound or " + std::to_string(leaf.elements()) +
+                                ", as it has elements, got " + std::to_string(bounds));
+  const auto is_whole = [](double bound) { return std::abs(bound) <= 0x1p63 && bound == std::trunc(bound); };
+  for (std::size_t i = 0; i < bounds; ++i) {
+    const double low = leaf.low[i], high = leaf.high[i];
+    if (!(low <= high) || (leaf.kind != LeafKind::kBox && !(is_whole(low) && is_whole(high))))
+      throw std::invalid_argument(place + "expected " + (leaf.kind == LeafKind::kBox ? "" : "whole numbers, ") +
+                                  "low <= high, got " + std::to_string(low) + " and " + std::to_string(high));
+  }
+  const bool is_float = leaf.dtype == DType::kFloat16 || leaf.dtype == DType::kFloat32 || leaf.dtype == DType::kFloat64;
+  if (leaf.kind == LeafKind::kDiscrete && (leaf.dtype != DType::kInt64 || !leaf.shape.empty()))
+    throw std::invalid_argument(place + "expected a discrete one to be a single int64");
+  if (leaf.kind == LeafKind::kMultiBinary && leaf.dtype != DType::kInt8)
+    throw std::invalid_argument(place + "expected binary numbers to be int8");
+  if (leaf.kind == LeafKind::kMultiDiscrete && is_float)
+    throw std::invalid_argument(place + "expected discrete numbers to be of a whole type");
+}
+
+inline void check_leaves(const char* what, const std::vector<Leaf>& leaves) {
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const std::string& name = leaves[i].name;
+    check_leaf(std::string(what) + (name.empty() ? "" : " '" + name + "'") + ": ", leaves[i]);
+    for (std::size_t j = 0; j < i; ++j)
+      if (!name.empty() && leaves[j].name == name)
+        throw std::invalid_argument(std::string(what) + ": two arrays are named '" + name + "'");
+  }
+}
+
+// What an author's `spec` may have wrong, before arrays are made of it.
+inline void check_spec(const EnvSpec& spec) {
+  check_leaves("observation", spec.observation);
+  check_leaves("action", spec.action);
+  check_leaves("info", spec.info);
+  for (const auto& [what, leaves, tree] : {std::tuple{"observation", &spec.observation, spec.observation_tree},
+                                           std::tuple{"action", &spec.action, spec.action_tree}})
+    if (leaves->empty() || (tree == Tree::kSingle && leaves->size() > 1))
+      throw std::invalid_argument(std::string(what) + ": expected " +
+                                  (leaves->empty() ? "at least one array" : "one array, or a tree of Tree::kTuple or kDict") +
+                                  ", got " + std::to_string(leaves->size()));
+  for (const Leaf& leaf : spec.info)
+    if (leaf.name.empty() || leaf.name == "env_id" || leaf.name == "elapsed_step")
+      throw std::invalid_argument("info: expected a name that is not the engine's own, got '" + leaf.name + "'");
+  if (spec.max_num_players < 1)
+    throw std::invalid_argument("max_num_players: expected at least 1, got " + std::to_string(spec.max_num_players));
 }
 
 inline EnvSpec describe(const sm_env_table& table, const Config& config, const Config& simulator = {}) {
@@ -55,6 +121,7 @@ inline EnvSpec describe(const sm_env_table& table, const Config& config, const C
   spec.observation_tree = static_cast<Tree>(description.observation_tree);
   spec.action_tree = static_cast<Tree>(description.action_tree);
   spec.max_num_players = description.max_num_players;
+  check_spec(spec);
   return spec;
 }
 
@@ -86,6 +153,7 @@ class EnvSet {
   // Builds as many envs as the runs hold, the first of them first_id.
   EnvSet(const sm_env_table& table, const std::vector<ConfigRun>& runs, std::int32_t first_id = 0)
       : table_(table), envs_(table.allocate(&table, count_of(runs))), first_id_(first_id) {
+    if (!envs_) throw std::bad_alloc();
     const KeptSurroundings kept;
     std::int32_t index = 0;
     for (const ConfigRun& run : runs) {

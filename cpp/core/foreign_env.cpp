@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/env_set.h"
 #include "core/table_of.h"
 
 namespace stepmill {
@@ -247,8 +248,10 @@ void check_arrays(const char* what, const stepmill_array* arrays, std::int32_t c
       throw std::invalid_argument(place + "expected a rank from 0 to 32 and a shape, got " +
                                   std::to_string(array.rank));
     if (!array.lows != !array.highs) throw std::invalid_argument(place + "expected both lows and highs, or neither");
+    std::int64_t elements = 1;  // bounded before `lows` and `highs` are read
     for (int axis = 0; axis < array.rank; ++axis)
-      if (array.shape[axis] < 0 || array.shape[axis] > (std::int64_t{1} << 40))
+      if (array.shape[axis] < 0 || __builtin_mul_overflow(elements, array.shape[axis], &elements) ||
+          elements > (std::int64_t{1} << 40))
         throw std::invalid_argument(place + "a shape with " + std::to_string(array.shape[axis]) + " in it");
   }
 }
@@ -305,7 +308,11 @@ template <bool kMany>
 void fill(sm_env_table& t) {
   using Envs = ForeignStepper<kMany>;
   t.allocate = [](const sm_env_table* table, std::int32_t count) -> void* {
-    return new Envs(functions_of(table), count);
+    try {
+      return new Envs(functions_of(table), count);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
   };
   t.build = [](void* envs, std::int32_t first, std::int32_t last, sm_values config, sm_values, char* error) {
     std::int32_t index = first;
@@ -354,6 +361,15 @@ std::unique_ptr<stepmill_env> present(const stepmill_env& given) {
   return functions;
 }
 
+void check_setting(const stepmill_setting& setting) {
+  if (!setting.key) throw std::runtime_error("a setting of its stepmill_env has no key");
+  const std::string place = std::string("setting '") + setting.key + "': ";
+  if (setting.type < STEPMILL_FLAG || setting.type > STEPMILL_REAL)
+    throw std::runtime_error(place + "expected a type from 0 to 2, got " + std::to_string(setting.type));
+  if (setting.type == STEPMILL_INTEGER && !(std::abs(setting.value) <= 0x1p53))
+    throw std::runtime_error(place + "expected a whole number, got " + std::to_string(setting.value));
+}
+
 void check_functions(const stepmill_env& functions) {
   const auto need = [](bool there, const char* what) {
     if (!there) throw std::runtime_error(std::string("its stepmill_env has no ") + what);
@@ -364,7 +380,9 @@ void check_functions(const stepmill_env& functions) {
   need(functions.step, "step");
   need(functions.observe, "observe");
   need(!functions.save == !functions.load, "load to go with its save, or the other way round");
-  need(functions.setting_count == 0 || functions.settings, "settings, though setting_count is not 0");
+  need(functions.setting_count == 0 || (functions.setting_count > 0 && functions.settings),
+       "settings to go with its setting_count");
+  for (int i = 0; i < functions.setting_count; ++i) check_setting(functions.settings[i]);
   if (functions.env_size < 0 || functions.env_size > (std::int64_t{1} << 40))
     throw std::runtime_error("its env_size is " + std::to_string(functions.env_size) + " bytes");
 }
@@ -383,11 +401,13 @@ const sm_env_table* foreign_table(const stepmill_env& given) {
   t.name = functions.name;
   t.context = &functions;
   t.never_blocks = functions.never_blocks != 0;
-  t.configuration = [](const sm_env_table* self, void* sink, void (*put)(void*, const sm_value*)) {
-    for (const ConfigItem& item : configuration_of(functions_of(self))) {
-      const sm_value value = to_c(item);
-      put(sink, &value);
-    }
+  t.configuration = [](const sm_env_table* self, void* sink, void (*put)(void*, const sm_value*), char* error) {
+    return guarded(error, [&] {
+      for (const ConfigItem& item : configuration_of(functions_of(self))) {
+        const sm_value value = to_c(item);
+        put(sink, &value);
+      }
+    });
   };
   t.reset_options = functions.options ? functions.options : kNoOptions;
   t.check_options = [](const sm_env_table*, const sm_reset_request*, char*) { return 0; };
@@ -402,6 +422,7 @@ const sm_env_table* foreign_table(const stepmill_env& given) {
     fill<true>(t);
   else
     fill<false>(t);
+  check_abi(t);
   (void)owned.release();  // both for good: a pool may refer to them
   return table.release();
 }

@@ -28,7 +28,13 @@ inline void put_spec(const EnvSpec& spec, sm_description* out, void* sink, void 
   *out = {static_cast<std::int32_t>(spec.observation_tree),
           static_cast<std::int32_t>(spec.action_tree), spec.max_num_players};
   const auto put_all = [&](sm_leaf_role role, const std::vector<Leaf>& leaves) {
-    for (const Leaf& leaf : leaves) {
+    for (Leaf leaf : leaves) {
+      // One value stands for all, but the engine is told one count for both bounds.
+      if (leaf.low.size() == 1) leaf.low.resize(leaf.high.size(), leaf.low[0]);
+      if (leaf.high.size() == 1) leaf.high.resize(leaf.low.size(), leaf.high[0]);
+      if (leaf.low.size() != leaf.high.size())
+        throw std::invalid_argument(leaf.name + ": expected as many lows as highs, got " +
+                                    std::to_string(leaf.low.size()) + " and " + std::to_string(leaf.high.size()));
       const sm_leaf c{role,
                       static_cast<std::int32_t>(leaf.kind),
                       static_cast<std::int32_t>(leaf.dtype),
@@ -54,12 +60,15 @@ const sm_env_table* table_of(const char* name) {
     t.abi_version = SM_ABI_VERSION;
     t.size = sizeof(sm_env_table);
     t.never_blocks = NeverBlocks<E>;
-    t.configuration = [](const sm_env_table*, void* sink, void (*put)(void*, const sm_value*)) {
-      if constexpr (HasConfiguration<E>)
-        for (const ConfigItem& item : E::configuration()) {
-          const sm_value value = to_c(item);
-          put(sink, &value);
-        }
+    t.configuration = [](const sm_env_table*, [[maybe_unused]] void* sink,
+                         [[maybe_unused]] void (*put)(void*, const sm_value*), char* error) {
+      return guarded(error, [&] {
+        if constexpr (HasConfiguration<E>)
+          for (const ConfigItem& item : E::configuration()) {
+            const sm_value value = to_c(item);
+            put(sink, &value);
+          }
+      });
     };
     if constexpr (HasResetOptions<E>)
       t.reset_options = E::kResetOptions;
@@ -82,7 +91,13 @@ const sm_env_table* table_of(const char* name) {
         put_spec(spec, out, sink, put);
       });
     };
-    t.allocate = [](const sm_env_table*, std::int32_t count) -> void* { return new Stepper<E>(count); };
+    t.allocate = [](const sm_env_table*, std::int32_t count) -> void* {
+      try {
+        return new Stepper<E>(count);
+      } catch (const std::bad_alloc&) {
+        return nullptr;
+      }
+    };
     t.build = [](void* envs, std::int32_t first, std::int32_t last, sm_values config,
                  [[maybe_unused]] sm_values simulator, char* error) {
       std::int32_t index = first;

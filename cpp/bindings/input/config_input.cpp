@@ -143,6 +143,14 @@ void check_dimensions(const EnvSpec& spec) {
                                  std::to_string(kMostDimensions));
 }
 
+Config defaults_of(const sm_env_table& table) {
+  try {
+    return default_config(table);
+  } catch (const std::invalid_argument& error) {
+    raise("ConfigError", error.what());
+  }
+}
+
 }  // namespace
 
 const sm_env_table* find_table(nb::handle name) {
@@ -158,14 +166,14 @@ const sm_env_table* find_table(nb::handle name) {
 
 nb::dict default_config_of(nb::handle name) {
   nb::dict out;
-  const Config config = default_config(*find_table(name));
+  const Config config = defaults_of(*find_table(name));
   for (const ConfigItem& item : config.items())
     out[item.key.c_str()] = to_python(item.value);
   return out;
 }
 
 Config read_config(const sm_env_table& table, nb::handle given) {
-  std::vector<ConfigItem> items = default_config(table).items();
+  std::vector<ConfigItem> items = defaults_of(table).items();
   // A copy: reading a value may run code that changes the dict.
   for (auto [key, value] : nb::borrow<nb::dict>(owned(PyDict_Copy(given.ptr())))) {
     const std::string name = text_of(nb::str(key));

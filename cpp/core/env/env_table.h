@@ -10,7 +10,7 @@
 
 extern "C" {
 
-enum { SM_ABI_VERSION = 4, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
+enum { SM_ABI_VERSION = 5, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
 
 // ---- how an env describes itself ------------------------------------------------------------
 
@@ -178,8 +178,8 @@ struct sm_env_table {
   // itself, while no signal reaches it and, for short batches, no other Python thread runs; and envs are stepped in
   // chunks, in which each env waits for those before it.
   int32_t never_blocks;
-  // Calls `put` for every configuration key with its default.
-  void (*configuration)(const sm_env_table*, void* sink, void (*put)(void* sink, const sm_value*));
+  // Calls `put` for every configuration key with its default. Returns 0, or writes a message and returns non-zero.
+  int (*configuration)(const sm_env_table*, void* sink, void (*put)(void* sink, const sm_value*), char* error);
   // Names of the reset options, at most SM_MAX_RESET_OPTIONS, null-terminated.
   const char* const* reset_options;
   // Returns 0, or writes the reason into `error` (SM_ERROR_CAPACITY bytes).

@@ -28,8 +28,8 @@ COUNTER = """
 #endif
 typedef struct { _Alignas(ALIGNED) double count; double* heap; } Counter;
 
-static const stepmill_setting settings[] = {{"fails", STEPMILL_INTEGER, 0}};
-static const stepmill_array number = {.kind = STEPMILL_BOX, .dtype = STEPMILL_FLOAT64, .low = 0, .high = 1e9};
+static const stepmill_setting settings[] = {{KEY, TYPE, DEFAULT}};
+static const stepmill_array number = {.kind = STEPMILL_BOX, .dtype = STEPMILL_FLOAT64, NUMBER};
 static const stepmill_array choice = {.kind = STEPMILL_DISCRETE, .dtype = CHOICE, .low = 0, .high = 9};
 
 static int init(void* env, const double* settings, char* error) {
@@ -81,7 +81,10 @@ static const stepmill_env counter = {
 };
 const stepmill_env* stepmill_c_env(void) { return &counter; }
 """
-USUAL = {"CHOICE": "STEPMILL_INT64", "SIZE": "sizeof(stepmill_env)", "HELD": "NULL", "MORE": ""}
+USUAL = {
+    **{"KEY": '"fails"', "TYPE": "STEPMILL_INTEGER", "DEFAULT": "0", "NUMBER": ".low=0,.high=1e9"},
+    **{"CHOICE": "STEPMILL_INT64", "SIZE": "sizeof(stepmill_env)", "HELD": "NULL", "MORE": ""},
+}
 Built = Callable[..., str]
 
 
@@ -181,6 +184,11 @@ def test_a_size_that_is_not_known_is_refused(built: Built, size: str) -> None:
         ({"MORE": ".save=save"}, "has no load to go with its save"),
         ({"MORE": ".env_size=-1"}, "its env_size is -1 bytes"),
         ({"MORE": ".step=0"}, "has no step"),
+        ({"MORE": ".setting_count=-1"}, "has no settings to go with its setting_count"),
+        ({"TYPE": "3"}, "setting 'fails': expected a type from 0 to 2, got 3"),
+        ({"DEFAULT": "1e300"}, "setting 'fails': expected a whole number, got 1"),
+        ({"KEY": "NULL"}, "a setting of its stepmill_env has no key"),
+        ({"MORE": ".options=(const char*[]){KEY,KEY,KEY,KEY,KEY,KEY,KEY,0}"}, "at most 6 reset options, got 7"),
     ],
 )
 def test_what_is_missing_is_named(built: Built, changed: dict[str, str], said: str) -> None:
@@ -191,6 +199,38 @@ def test_what_is_missing_is_named(built: Built, changed: dict[str, str], said: s
 def test_a_discrete_number_is_an_int64(built: Built) -> None:
     with pytest.raises(ConfigError, match="expected a DISCRETE one to be a single INT64, got dtype 5 and rank 0"):
         stepmill.make(built(CHOICE="STEPMILL_INT32"))
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (".low=1,.high=0", "observation: expected low <= high, got 1"),
+        (".low=0.0/0.0,.high=0", "observation: expected low <= high, got nan"),
+        (".rank=2,.shape=(int64_t[]){1ll<<40,1ll<<40}", "observation: a shape with 1099511627776 in it"),
+        (".kind=STEPMILL_MULTI_BINARY,.high=1", "observation: expected binary numbers to be int8"),
+        (".kind=STEPMILL_MULTI_DISCRETE,.high=1", "observation: expected discrete numbers to be of a whole type"),
+        (".kind=STEPMILL_MULTI_DISCRETE,.high=1.5", "observation: expected whole numbers, low <= high, got 0.*1.5"),
+    ],
+)
+def test_arrays_that_cannot_be_are_refused(built: Built, number: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        stepmill.make(built(NUMBER=number, MORE=""))
+
+
+@pytest.mark.parametrize("name", ["elapsed_step", "env_id", ""])
+def test_infos_have_names_that_are_not_the_engines(built: Built, name: str) -> None:
+    more = f'.spaces.info=(stepmill_array[]){{{{.name="{name}"}}}},.spaces.info_count=1'
+    with pytest.raises(ConfigError, match=f"info: expected a name that is not the engine's own, got '{name}'"):
+        stepmill.make(built(MORE=more))
+
+
+def test_a_library_that_is_still_being_written_is_refused(built: Built) -> None:
+    path = Path(built())
+    whole = path.read_bytes()
+    for count in (20, 100, 5000, len(whole) - 1):
+        path.write_bytes(whole[:count])
+        with pytest.raises(CompileError, match="the library is not whole"):
+            stepmill.make(str(path))
 
 
 def test_the_header_is_c_and_cpp(tmp_path: Path) -> None:

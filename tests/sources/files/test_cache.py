@@ -76,6 +76,18 @@ def test_a_folder_that_others_may_write_to_is_not_used(folder: Path, source: Pat
         pass
 
 
+def test_the_folder_above_is_the_users_alone_too(folder: Path, source: Path) -> None:
+    before = os.umask(0)
+    try:
+        Cache().keep(KEY, entry_of(source))
+    finally:
+        os.umask(before)
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert Cache().find(KEY) is not None
+    folder.parent.chmod(0o777)
+    assert Cache().find(KEY) is None
+
+
 def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "")

@@ -193,6 +193,35 @@ def test_a_compiler_that_fails_is_an_error_and_the_next_time_is_a_new_one(fake: 
     assert fake.compilations == 2
 
 
+def test_what_is_no_library_is_not_kept(fake: Fake) -> None:
+    fake.does('echo "own: $source" > "$made_of"; echo junk > "$out"; exit 0')
+    with pytest.raises(CompileError, match="did not fail, and what it made is no library"):
+        stepmill.make(str(fake.file))
+    fake.does("true")
+    assert works(fake.file)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("'g++", "CXX='g[+][+]: No closing quotation"),
+        ("{folder}/garbage", "--version did not say a version"),
+    ],
+)
+def test_nonsense_in_cxx_is_said_to_be_so(fake: Fake, command: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fake.folder / "garbage").write_text("#!/bin/sh\nprintf '\\377\\376'\n")
+    (fake.folder / "garbage").chmod(0o755)
+    monkeypatch.setenv("CXX", command.replace("{folder}", str(fake.folder)))
+    with pytest.raises(CompileError, match=says):
+        stepmill.make(str(fake.file))
+
+
+def test_a_compiler_speaks_the_language_that_is_read(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    fake.does('[ "$LC_ALL" = C ] || exit 4')
+    assert works(fake.file)
+
+
 def test_a_compiler_that_cannot_be_started_is_named(fake: Fake) -> None:
     assert compilers.find_compiler().version == "g++ (a fake) 12.2.0"  # known from now on
     (fake.folder / "fake-g++").write_text("#!/no/such/shell\n")
@@ -200,13 +229,13 @@ def test_a_compiler_that_cannot_be_started_is_named(fake: Fake) -> None:
         stepmill.make(str(fake.file))
 
 
-def test_ctrl_c_ends_the_compiler(fake: Fake) -> None:
-    fake.does("exec sleep 1000")
+def test_ctrl_c_ends_the_compiler_and_what_it_started_and_leaves_no_files(fake: Fake) -> None:
+    fake.does(f"echo $TMPDIR > {fake.folder}/temporary; sleep 1000 & echo $! >> {fake.folder}/compilations; wait")
     main = threading.get_ident()
 
     def is_waiting() -> bool:
         names = [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._current_frames()[main])]
-        return fake.compilations == 1 and "communicate" in names
+        return fake.compilations == 2 and "communicate" in names
 
     def interrupt() -> None:
         eventually(is_waiting)
@@ -217,8 +246,18 @@ def test_ctrl_c_ends_the_compiler(fake: Fake) -> None:
     with pytest.raises(KeyboardInterrupt):
         stepmill.compile(fake.file)
     thread.join()
-    pid = int((fake.folder / "compilations").read_text())
-    assert not Path(f"/proc/{pid}").exists()
+    for pid in (fake.folder / "compilations").read_text().split():
+        assert eventually(lambda pid=pid: has_ended(int(pid)))
+    used = (fake.folder / "temporary").read_text().strip()
+    assert os.path.basename(used).startswith("stepmill-")
+    assert not os.path.exists(used)
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def unusable_home(patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -304,6 +343,60 @@ def test_what_is_edited_while_it_is_compiled_is_not_kept(fake: Fake) -> None:
     assert works(fake.file)
     assert works(fake.file)
     assert fake.compilations == 2
+
+
+def test_what_is_moved_into_place_while_it_is_compiled_is_not_kept(fake: Fake) -> None:
+    other = fake.folder / "other"
+    other.write_text(SOURCE)
+    os.utime(other, (1, 1))
+    fake.does(f"mv {other} {fake.file}")
+    assert works(fake.file)
+    fake.does("true")
+    assert works(fake.file)
+    assert works(fake.file)
+    assert fake.compilations == 2
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_file_that_an_include_finds_first_from_now_on_is_seen(fake: Fake, beside: bool) -> None:
+    (fake.folder / "vendor").mkdir()
+    (fake.folder / "nearer").mkdir()
+    used = fake.folder / "vendor" / "rules.h"
+    used.touch()
+    fake.does(f'printf "own: %s {used}" "$source" > "$made_of"; cat {fake.folder}/library.so > "$out"; exit 0')
+    flags = [f"-I{fake.folder}/nearer", "-isystem", f"{fake.folder}/vendor"]
+    for _ in range(2):
+        stepmill.compile(fake.file, flags=flags)
+    assert fake.compilations == 1
+    (fake.folder / ("" if beside else "nearer") / "rules.h").touch()
+    for _ in range(2):
+        stepmill.compile(fake.file, flags=flags)
+    assert fake.compilations == 2
+
+
+def test_what_flags_and_variables_name_is_seen(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fake.folder)
+    for name in ("rules.o", "more", "librules.a"):
+        Path(name).write_text("-DA")
+        flags = [{"more": "@more", "librules.a": "-lrules"}.get(name, name), "-L."]
+        for _ in range(2):
+            stepmill.compile(fake.file, flags=flags)
+        Path(name).write_text("-DB")
+        stepmill.compile(fake.file, flags=flags)
+    assert fake.compilations == 6
+    monkeypatch.setenv("CPATH", "/some/folder")
+    stepmill.compile(fake.file, flags=flags)
+    assert fake.compilations == 7
+
+
+def test_states_are_not_those_of_other_flags_or_another_class(fake: Fake) -> None:
+    fake.file.write_text(SOURCE + SOURCE.replace("Coin", "Other"))
+    libraries = [
+        stepmill.compile(fake.file),
+        stepmill.compile(fake.file, flags=["-DSIDES=6"]),
+        stepmill.compile(f"{fake.file}:Other"),
+    ]
+    assert len({one.code for one in libraries}) == 3
 
 
 def test_what_takes_long_shows_that_it_goes_on(fake: Fake, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:

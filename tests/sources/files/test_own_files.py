@@ -22,6 +22,7 @@ from stepmill.errors import (
     EnvError,
     MissingPackageError,
     StateError,
+    StepmillError,
     UnknownConfigError,
     UnsupportedError,
 )
@@ -359,6 +360,44 @@ def test_what_is_wrong_with_a_file_is_said_in_its_own_terms(case: str, tmp_path:
         stepmill.make(str(file))
     assert "own_library.h" not in str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).output == caught.value.output
+
+
+SPECS = {
+    "throw 3;": "threw something that is not a std::exception",
+    "spec.action = {};": "action: expected at least one array, got 0",
+    "spec.action = {discrete(2), discrete(2)};": "action: expected one array, or a tree of .*, got 2",
+    'spec.info = {discrete(2, "a"), discrete(2, "a")};': "info: two arrays are named 'a'",
+    "spec.max_num_players = 0;": "max_num_players: expected at least 1, got 0",
+    "spec.action = {box<float>({3}, {0, 0}, {1, 1})};": "action: expected one bound or 3, as it has elements, got 2",
+    "spec.action = {box<float>({3}, {0, 0, 0}, {1, 1})};": "expected as many lows as highs, got 3 and 2",
+    "spec.action = {box<float>({-3}, {0}, {1})};": "action: a shape with -3 in it",
+}
+
+
+@pytest.mark.slow
+def test_what_is_wrong_with_a_spec_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    cases = "".join(f'if (config.real("bias") == {i}) {{ {case} }}\n' for i, case in enumerate(SPECS))
+    one_high = 'if (config.real("bias") == -1) spec.observation = {box<float>({3}, {0, -1, -2}, {1})};\n'
+    source = COIN.replace("return spec;", f"{cases}{one_high}return spec;").replace("> 1.0) throw", "> 99) throw")
+    file = tmp_path / "coin.h"
+    file.write_text(source)
+    for i, said in enumerate(SPECS.values()):
+        with pytest.raises(ConfigError, match=said):
+            stepmill.make_spec(str(file), bias=float(i))
+    space = stepmill.make_spec(str(file), bias=-1.0).observation_space
+    assert (list(space.low.flat), list(space.high.flat)) == ([0, -1, -2], [1, 1, 1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_what_cannot_be_told_or_held_is_an_error_and_not_the_end(backend: str, tmp_path: Path) -> None:
+    file = tmp_path / "coin.h"
+    file.write_text(COIN.replace('return {{"bias", 0.5}}', 'throw std::runtime_error("no keys")'))
+    with pytest.raises(ConfigError, match="configuration: no keys"):
+        stepmill.make(str(file), backend=backend)
+    file.write_text(COIN.replace("double bias_;", "double bias_;\n  char many_[1ll << 46];"))
+    with pytest.raises(StepmillError), stepmill.make(str(file), backend=backend) as pool:
+        pool.reset()
 
 
 def test_without_a_compiler_the_error_says_what_to_install(coin: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,8 @@ def test_a_report_is_taken_once_and_leaves_no_file(tmp_path: Path, capsys: Any) 
     assert SanitizerReport.take(environ, ended.pid) is None
     assert os.listdir(tmp_path) == []
     assert SanitizerReport.take({}, ended.pid) is None
+
+
+def test_a_machine_without_a_place_for_temporary_files_can_use_the_library() -> None:
+    program = "import tempfile; del tempfile.gettempdir; import stepmill; stepmill.make('CartPole-v1').close()"
+    subprocess.run([sys.executable, "-c", program], check=True)

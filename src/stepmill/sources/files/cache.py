@@ -2,7 +2,8 @@
 
 An entry is one file: a line of JSON that says what it was made of, then the library. Its name is a digest of all that
 is known before compiling; the files that the author's includes are known only afterwards, so the entry lists them with
-their digests, and counts only while they are the same. Everything else follows from that:
+their digests, and counts only while they are the same, and while no other file has appeared that the compiler would
+find first. Everything else follows from that:
 
 - A writer renames a complete file into place, so a reader sees one entry or another, never a mixture; and the line has
   a digest of the library, in case the file system keeps no such promise.
@@ -21,13 +22,13 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 256 << 20
-_FORMAT = 1
+_FORMAT = 2
 
 
 def digest(data: bytes) -> str:
@@ -47,6 +48,21 @@ def file_digest(path: str) -> str:
     return known[1]
 
 
+def namesakes(folder: str, files: Iterable[str]) -> list[str]:
+    """The files in a folder that an include which found one of these may mean, too, whether it was used or not."""
+    try:
+        names = set(os.listdir(folder))
+    except OSError:
+        return []
+    found = set()
+    for file in files:
+        parts = file.split("/")
+        for i, first in enumerate(parts):  # whatever of the end of the path the include says
+            if first in names:
+                found.add(os.path.join(folder, *parts[i:]))
+    return sorted(filter(os.path.isfile, found))
+
+
 @dataclass(frozen=True)
 class Entry:
     """A library, and what it was made of."""
@@ -56,6 +72,7 @@ class Entry:
     command: list[str]  # that was run
     seconds: float  # of processor time, which that took
     warnings: str  # what the compiler said
+    beside: dict[str, list[str]] = field(default_factory=dict)  # `namesakes` of the files, by folder
 
 
 class Cache:
@@ -75,6 +92,8 @@ class Cache:
             if said["format"] != _FORMAT or said["library"] != digest(library):
                 return None
             if any(file_digest(file) != wanted for file, wanted in said["made"]["files"].items()):
+                return None
+            if any(namesakes(folder, said["made"]["files"]) != seen for folder, seen in said["made"]["beside"].items()):
                 return None
             os.utime(path)  # the least recently used ones go first
             return Entry(library, **said["made"])
@@ -149,9 +168,12 @@ def _trusted_folder() -> Path | None:
         return None
     folder = Path(base) / "stepmill" / "compiled"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        # The one above as well: who may write to it can put another in the place of the folder.
+        for one in (folder.parent, folder):
+            one.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = one.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return None
     except OSError:
         return None
-    is_ours = found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return folder if is_ours else None
+    return folder

@@ -80,7 +80,10 @@ def find_compiler() -> Compiler:
     """``$CXX``, else g++, clang++, or that of the ziglang package."""
     wanted = os.environ.get("CXX", "")
     if wanted.strip():
-        command = shlex.split(wanted)
+        try:
+            command = shlex.split(wanted)
+        except ValueError as error:
+            raise CompileError(f"CXX={wanted}: {error}") from error
         place = shutil.which(command[0])
         if place is None:
             raise CompileError(f"CXX={wanted}: there is no program {command[0]!r}")
@@ -100,7 +103,9 @@ def find_compiler() -> Compiler:
 @functools.cache
 def _checked(command: tuple[str, ...]) -> Compiler:
     try:
-        shown = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        shown = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"{shlex.join(command)} --version failed: {error}") from error
     compiler = Compiler(command, shown.stdout.strip())
@@ -168,7 +173,8 @@ def compile_class(
             if compiler.is_zig:
                 code, said = _run(command, f"{path.name} with Zig, minutes the first time", _zig_environ(folder))
             else:
-                code, said = _run(command, path.name)
+                # Nothing of it stays behind, and it speaks the language that `explain` reads.
+                code, said = _run(command, path.name, {**os.environ, "TMPDIR": folder, "LC_ALL": "C"})
         except OSError as error:
             raise CompileError(f"{path}: {compiler.command[0]} cannot be started: {error}") from error
         if code != 0:
@@ -176,16 +182,22 @@ def compile_class(
         try:
             named = _dependencies(made_of.read_text(errors="surrogateescape"))
             files = [one for one in map(os.path.abspath, named) if one != str(lines)]
-            return Compiled(library.read_bytes(), files, command, _cpu_of_children() - before, said)
+            made = library.read_bytes()
         except OSError as error:
             raise CompileError(f"{path}: {compiler.command[0]} did not fail, and made no library: {error}") from error
+    if not made.startswith(b"\x7fELF"):
+        raise CompileError(f"{path}: {compiler.command[0]} did not fail, and what it made is no library")
+    return Compiled(made, files, command, _cpu_of_children() - before, said)
 
 
-def _run(command: list[str], what: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
-    """Runs a compiler: how it ended, and what it said. Shows that it is still running if that takes long."""
+def _run(command: list[str], what: str, environ: dict[str, str]) -> tuple[int, str]:
+    """Runs a compiler: how it ended, and what it said. Shows that it is still running if that takes long.
+
+    It has a process group of its own: it starts other programs, which have to end with it if the user interrupts this.
+    """
     progress = Progress()
     quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=environ, text=True, errors="replace", **quiet) as process:
+    with subprocess.Popen(command, env=environ, text=True, errors="replace", process_group=0, **quiet) as process:
         try:
             while True:
                 try:
@@ -194,7 +206,8 @@ def _run(command: list[str], what: str, environ: dict[str, str] | None = None) -
                 except subprocess.TimeoutExpired:
                     progress.show(f"compiling {what}")
         except BaseException:
-            process.kill()
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
         finally:

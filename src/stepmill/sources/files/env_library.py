@@ -6,9 +6,10 @@ import functools
 import os
 import platform
 import re
+import struct
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from stepmill import _native
 from stepmill._version import __version__
 from stepmill.errors import CompileError, ConfigError
 from stepmill.sources.files import sanitizers
-from stepmill.sources.files.cache import Cache, Entry, digest, file_digest, key_of
+from stepmill.sources.files.cache import Cache, Entry, digest, file_digest, key_of, namesakes
 from stepmill.sources.files.compiler import Compiled, Compiler, compile_class, find_compiler
 from stepmill.sources.files.sanitizers import SanitizedLibrary
 from stepmill.sources.files.task_file import TaskFile
@@ -93,8 +94,11 @@ class EnvLibrary:
 
     @property
     def code(self) -> str:
-        """What it was compiled of, on any machine: the author's files, or the library itself."""
-        return digest(b"".join(self.sources.values()) or self.library)
+        """What it was compiled of, on any machine: the author's files, class and flags, or the library itself."""
+        if not self.sources:
+            return digest(self.library)
+        texts = [digest(text) for text in self.sources.values()]
+        return key_of({"texts": texts, "class": self.name, "flags": self.flags})
 
     def load(self) -> EnvLibrary:
         """Makes the class known to the engine of this process."""
@@ -166,12 +170,31 @@ def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = (), debug: b
         if flags or debug:
             raise ConfigError(f"{task}: flags and debug are for files to compile, and this is a library")
         data = file.path.read_bytes()
+        if not _is_whole(data):
+            raise CompileError(f"{task}: the library is not whole: is it still being written?")
         name = file.name or file.path.stem
         library = EnvLibrary(os.fspath(task), name, digest(data), data, Machine.here(), {})
         return library.load()
     name = file.class_of(file.path.read_text(errors="replace"))
     whole = tuple(f"-I{os.path.abspath(one[2:])}" if one.startswith("-I") and one[2:] else one for one in flags)
     return _compiled(os.fspath(task), file.path, name, whole, debug).load()
+
+
+def _is_whole(library: bytes) -> bool:
+    """Whether an ELF file has all that its header says. To load a part of one would end the process.
+
+    What is no such file, the loader refuses.
+    """
+    if not library.startswith(b"\x7fELF\x02\x01"):
+        return True
+    if len(library) < 64:
+        return False
+    programs, sections = struct.unpack_from("<QQ", library, 32)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", library, 54)
+    if max(programs + program_size * program_count, sections + section_size * section_count) > len(library):
+        return False
+    places = [struct.unpack_from("<IIQQQQ", library, programs + i * program_size) for i in range(program_count)]
+    return all(offset + size <= len(library) for _, _, offset, _, _, size in places)
 
 
 def _compiled(task: str, path: Path, name: str, flags: tuple[str, ...], debug: bool = False) -> EnvLibrary:
@@ -199,6 +222,8 @@ def _entry(
         "class": name,
         "flags": [*compiler.flags(), *compiler.linking(is_sanitized), *flags],
         "folder": os.path.realpath("/proc/self/cwd") if flags else None,  # which the user's flags may refer to
+        "named": {one: file_digest(one) for one in _files_in(flags)},
+        "environ": {name: os.environ.get(name) for name in _HEEDED},
         "compiler": [*compiler.command, compiler.version],
         "stepmill": __version__,
         "machine": [machine.architecture, sorted(machine.features), machine.glibc],
@@ -210,13 +235,41 @@ def _entry(
             entry = cache.find(key)  # another process may have compiled it while this one waited
             if entry is None:
                 begun = time.time_ns()
-                entry = _as_entry(compile_class(compiler, path, name, flags, is_sanitized))
+                compiled = compile_class(compiler, path, name, flags, is_sanitized)
+                theirs = [os.path.dirname(one) for one in compiled.files if not compiler.owns(one)]
+                entry = _as_entry(compiled, [*theirs, *_folders_in(flags)])
                 # What is edited meanwhile may be as it was before in the library, and as it is now in its digest.
-                if not any(begun <= os.stat(one).st_mtime_ns <= time.time_ns() for one in entry.files):
+                if not any(begun <= _changed_ns(one) <= time.time_ns() for one in entry.files):
                     cache.keep(key, entry)
     return key, entry
 
 
-def _as_entry(compiled: Compiled) -> Entry:
+def _as_entry(compiled: Compiled, folders: Iterable[str]) -> Entry:
     files = {one: file_digest(one) for one in compiled.files}
-    return Entry(compiled.library, files, compiled.command, compiled.seconds, compiled.warnings)
+    beside = {folder: namesakes(folder, files) for folder in sorted(set(folders))}
+    return Entry(compiled.library, files, compiled.command, compiled.seconds, compiled.warnings, beside)
+
+
+def _changed_ns(path: str) -> int:
+    """When a file, or the link to it, was last written or put in its place: a moved file keeps its time of writing."""
+    return max(found.st_ctime_ns for found in (os.stat(path), os.lstat(path)))
+
+
+# Variables that compilers look for files with.
+_HEEDED = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
+_FOLDER_FLAG = re.compile(r"-I|-L|-B|-iquote|-isystem|-idirafter|--sysroot=")
+
+
+def _folders_in(flags: Sequence[str]) -> list[str]:
+    """The folders that a user's flags, or the environment, name to a compiler."""
+    said = [_FOLDER_FLAG.sub("", one, count=1) if _FOLDER_FLAG.match(one) else one for one in flags]
+    said += [one for name in _HEEDED for one in os.environ.get(name, "").split(":")]
+    return [os.path.abspath(one) for one in said if one and os.path.isdir(one)]
+
+
+def _files_in(flags: Sequence[str]) -> list[str]:
+    """The files that a user's flags name: objects, archives, lists of flags. The compiler does not report those."""
+    said = [one.removeprefix("@") for one in flags]
+    libraries = [f"lib{one[2:]}.{kind}" for one in flags if one.startswith("-l") for kind in ("so", "a")]
+    said += [os.path.join(folder, one) for folder in _folders_in(flags) for one in libraries]
+    return [one for one in said if os.path.isfile(one)]

@@ -101,7 +101,7 @@ class SanitizedLibrary:
 
     @classmethod
     def of(cls, library: bytes, runtime: list[str]) -> SanitizedLibrary:
-        return cls(library, runtime, _reports)
+        return cls(library, runtime, _reports())
 
     def worker_environ(self) -> dict[str, str]:
         """The variables that a process must have when it is started. Options of the user's own win."""
@@ -120,7 +120,12 @@ class SanitizedLibrary:
 # ---- reports -------------------------------------------------------------------------------------
 
 REPORTS = "STEPMILL_REPORTS"  # a variable of the environment
-_reports = os.path.join(tempfile.gettempdir(), f"stepmill-{secrets.token_hex(8)}")
+
+
+@functools.cache
+def _reports() -> str:
+    """Found when it is needed: a machine may have no place for temporary files."""
+    return os.path.join(tempfile.gettempdir(), f"stepmill-{secrets.token_hex(8)}")
 
 
 @dataclass(frozen=True)
