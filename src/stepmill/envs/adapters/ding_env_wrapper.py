@@ -42,8 +42,8 @@ class DingEnvWrapper(EnvHolder):
     """A Gymnasium env with the types, seeds and episode returns of a ``BaseEnv``.
 
     Args:
-        env: An id or a file, a class or function that makes the env, or an existing env. Unless it exists already, the env is
-            built when it is needed, and again after ``close``.
+        env: An id or a file, a class or function that makes the env, or an existing env. Unless it exists already, the
+            env is built when it is needed, and again after ``close``.
         cfg: All keys are optional, but either ``env`` or ``cfg["env_id"]`` is required.
 
             - ``env_id``: the id, if ``env`` is not given;
