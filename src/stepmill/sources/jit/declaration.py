@@ -138,7 +138,7 @@ class Declaration:
         if isinstance(default, bool):
             is_fit, expected = isinstance(value, bool | np.bool_), "True or False"
         elif isinstance(default, int):
-            is_fit = isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(value) <= _LARGEST
+            is_fit = isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) <= _LARGEST
             expected = "a whole number of at most 2**53"
         else:
             is_fit = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

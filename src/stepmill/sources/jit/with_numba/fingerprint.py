@@ -99,7 +99,8 @@ def _value(value: Any, names: Any, seen: set[int]) -> Any:
     if isinstance(value, types.FunctionType):
         return [*_function(value, seen)]
     if isinstance(value, enum.EnumMeta):
-        return [value.__name__, [[one.name, repr(one.value)] for one in value]]
+        members: dict[str, Any] = dict(value.__members__)
+        return [value.__name__, [[name, repr(one.value)] for name, one in members.items()]]
     if isinstance(value, type | types.BuiltinFunctionType | np.ufunc):
         return [getattr(value, "__module__", ""), value.__name__]
     raise _Unknown

@@ -211,7 +211,7 @@ class _AsPythonDoes(FunctionPass):
             if operation is operator.matmul:
                 raise errors.UnsupportedError("@ adds in another order than numpy: write the loop", loc=loc)
             if operation in _OPERATIONS:
-                own = _OPERATIONS[operation]
+                own: Any = _OPERATIONS[operation]
                 call = ir.Expr.call(function, [value.lhs, value.rhs], (), loc)
                 return [
                     ir.Assign(ir.Global(own.__name__, own, loc), function, loc),
