@@ -39,6 +39,18 @@ def test_a_batch_has_the_rows_that_are_ready(view: str) -> None:
             pool.recv(timeout=0, at_least=0)
 
 
+@pytest.mark.parametrize("task", [Teller, "CartPole-v1"], ids=["inline", "threads"])
+def test_a_caller_that_never_waits_gets_every_row(task: Any) -> None:
+    """Where nobody else steps the envs, the caller does, although it has no time."""
+    with stepmill.make(task, num_envs=N, batch_size=3, **({"backend": "inline"} if task is Teller else {})) as pool:
+        for _ in range(5):
+            pool.send(np.zeros(N, np.int64), np.arange(N))
+            came: list[int] = []
+            while pool.in_flight:
+                came += pool.recv(timeout=0, at_least=0)[4]["env_id"].tolist()
+            assert sorted(came) == list(range(N))
+
+
 @pytest.mark.parametrize("backend", [INLINE, *PROCESSES], ids=str)
 @pytest.mark.parametrize("at_least", [0, 1, 3])
 def test_every_action_has_one_row(backend: Backend, at_least: int) -> None:

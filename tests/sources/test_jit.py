@@ -13,6 +13,7 @@ import cloudpickle
 import numpy as np
 import pytest
 from gymnasium import spaces
+from numpy.linalg import norm
 
 import stepmill
 from stepmill.errors import CompileError, ConfigError, EnvError, UnknownConfigError, UnsupportedError
@@ -184,6 +185,99 @@ def test_every_function_has_the_last_digits_that_python_gives(numba):
     compiled.close(), plain.close()
 
 
+@stepmill.jit
+class Awkward:
+    """A step for each action, of which Numba by itself would compute something else than Python, or raise nothing."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (6,), np.float64)
+    action_space = spaces.Discrete(14)
+    state = [("row", np.float64, (6,)), ("small", np.uint8), ("bytes", np.uint8, (2,)), ("count", np.int64)]
+    settings = {"inf": np.inf}
+    equal = 6  # actions below: computes the same. From there on: raises in both
+
+    def reset(self, random):
+        self.row[...] = np.arange(6)
+
+    def step(self, action, random):
+        n = action + 60
+        if action == 0:
+            self.row[1:] += self.row[:-1]
+        elif action == 1:
+            grid = self.row.reshape(2, 3)
+            grid -= grid[:, :1]
+        elif action == 2:
+            self.row[0] = -5 >> (n + 20)
+        elif action == 3:
+            self.row[0] = math.pow(10, n)
+        elif action == 4:
+            self.row[0] = (-1.0) ** (1e300 + n) + 0.0 ** (-self.inf)
+        elif action == 5:
+            self.row[0] = self.row.max() + self.row.max() // 2
+        elif action == 6:
+            self.small = n * 10
+        elif action == 7:
+            self.bytes[0] = 0 - n
+        elif action == 8:
+            self.bytes[...] = n * 10
+        elif action == 9:
+            self.count = self.inf - self.inf
+        elif action == 10:
+            self.row[0] = math.floor(self.inf)
+        elif action == 11:
+            self.row[0] = round(self.inf)
+        elif action == 12:
+            self.row[0] = n >> (n - 100)
+        else:
+            self.row[0] = 1 / (self.row.min() * 0.0)
+        return self.row[0], False, False
+
+    def observe(self, observation):
+        observation[...] = self.row
+
+
+@pytest.mark.slow
+def test_what_numba_would_compute_otherwise_is_computed_as_python_does(numba):
+    compiled = stepmill.make(Awkward, num_envs=14, on_error="restart")
+    plain = stepmill.make(Awkward, num_envs=14, jit=False, backend="inline", on_error="restart")
+    compiled.reset(), plain.reset()
+    ours, theirs = (pool.step(np.arange(14)) for pool in (compiled, plain))
+    assert np.flatnonzero(ours[-1]["abnormal"]).tolist() == list(range(Awkward.env_class.equal, 14))
+    assert_equal(ours[:4], theirs[:4])
+    compiled.close(), plain.close()
+
+
+_weight = 1.0
+
+
+@pytest.mark.slow
+def test_a_global_that_changes_is_seen_by_the_next_make(numba, monkeypatch):
+    def reset(self, random):
+        self.side = _weight == 1.0
+
+    changing = stepmill.jit(coin(reset=reset))
+    with stepmill.make(changing) as pool:
+        library = changing.library()
+        assert pool.reset()[0] == 1
+    assert changing.library() is library
+    monkeypatch.setitem(globals(), "_weight", 2.0)
+    with stepmill.make(changing) as pool:
+        assert pool.reset()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "message"),
+    [
+        ({"n": 3}, 2.5, "expected a whole number of at most 2**53, got 2.5"),
+        ({"n": 3}, 2**60 + 1, "expected a whole number of at most 2**53"),
+        ({"n": True}, 2, "expected True or False, got 2"),
+        ({"n": 0.5}, "a", "expected a number, got 'a'"),
+    ],
+)
+def test_in_python_settings_are_checked_as_the_engine_does(settings, value, message):
+    with pytest.raises(ConfigError, match=re.escape(f"config key 'n': {message}")):
+        stepmill.jit(coin(settings={**settings, "bias": 0.5}))(n=value)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message"),
@@ -323,6 +417,7 @@ def test_a_class_can_be_pickled():
 
 _NUMBERS = np.ones(3)
 _NARROW = np.ones(3, np.float32)
+_NARROW_IN_TUPLE = (np.float32(0.1), np.float32(0.2))
 
 
 @pytest.mark.slow
@@ -339,6 +434,17 @@ _NARROW = np.ones(3, np.float32)
         (lambda self, action, random: (np.float32(action) * 2, False, False), "arithmetic with float32"),
         (lambda self, action, random: (_NARROW[0] * 0.1, False, False), "an array of float32"),
         (lambda self, action, random: (np.zeros(2, np.int8)[0] - 1, False, False), "an array of int8"),
+        (lambda self, action, random: (np.ones(2).astype(np.float32)[0] * 0.1, False, False), "an array of float32"),
+        (lambda self, action, random: (_NARROW_IN_TUPLE[0] * 0.1, False, False), "in a tuple"),
+        (lambda self, action, random: (np.uint64(action) - 1, False, False), "arithmetic with uint64"),
+        (lambda self, action, random: (np.arange(1, 2, 0.1)[2], False, False), "numpy.arange of floats"),
+        (lambda self, action, random: (np.linalg.norm(_NUMBERS), False, False), "numpy.linalg has other last digits"),
+        (lambda self, action, random: (norm(_NUMBERS), False, False), "norm has other last digits"),
+        (lambda self, action, random: (np.isnan(0.5) + np.isnan(0.1), False, False), "arithmetic with two bools"),
+        (lambda self, action, random: (~(action > 0), False, False), "write not"),
+        (lambda self, action, random: (-max(0, 0.5 * action), False, False), "write 0.0"),
+        (lambda self, action, random: (-(0 if action else 0.5), False, False), "write 0.0"),
+        (lambda self, action, random: (np.maximum(_NUMBERS, 1.0, _NUMBERS)[0], False, False), "assign what it returns"),
         (lambda self, action, random: (round(0.5 * action, 2), False, False), "round with digits"),
         (
             lambda self, action, random: ("reward", False, False),
@@ -352,3 +458,12 @@ def test_what_would_have_other_numbers_is_refused_with_its_line(numba, step, mes
         stepmill.make(stepmill.jit(coin(step=step)))
     if not message.startswith("step: "):
         assert f"test_jit.py, line {step.__code__.co_firstlineno}" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_failure_within_numba_is_a_compile_error(numba):
+    def reset(self, random):
+        self.side = self.other
+
+    with pytest.raises(CompileError, match="Coin cannot be compiled by Numba, which failed: ValueError"):
+        stepmill.make(stepmill.jit(coin(other=property(lambda self: 1), reset=reset)))

@@ -24,6 +24,7 @@ class InlineHost final : public Host {
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
   bool runs_beside_the_caller() const override { return false; }
+  bool has_to_fetch() const override { return true; }
   bool is_brief() const override { return false; }  // its envs may take any time, and need the interpreter lock
   void work(std::chrono::nanoseconds most) override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;

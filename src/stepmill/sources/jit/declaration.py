@@ -17,6 +17,7 @@ from stepmill.settings import ARGUMENTS
 from stepmill.values.spaces import FlatSpace, flatten
 
 _MOST_ARRAYS, _MOST_OPTIONS = 16, 6  # of c_env.h
+_LARGEST = 2**53  # settings are handed over as doubles
 _DECLARED = ("observation_space", "action_space", "info", "state", "settings", "options")
 # Of each function, the parameters that follow `self`.
 _PARAMETERS = {"init": (), "reset": ("random",), "step": ("action", "random"), "observe": ("observation",)}
@@ -34,6 +35,8 @@ class Declaration:
         self.info = self._flat("info", spaces.Dict(self._mapping("info")))
         self.settings = self._numbers("settings")
         for key in self.settings:
+            if isinstance(self.settings[key], int) and abs(self.settings[key]) > _LARGEST:
+                raise self._error(f"settings: {key!r}: expected an int of at most 2**53, got {self.settings[key]}")
             if key in ARGUMENTS or key == "jit":
                 raise self._error(f"settings: {key!r} is an argument of make")
         self.options = {key: float(value) for key, value in self._numbers("options").items()}
@@ -128,6 +131,21 @@ class Declaration:
             if len(got) != len(expected):
                 raise self._error(f"expected {name}({', '.join(expected)}), got {name}({', '.join(got)})")
         return found
+
+    def setting(self, key: str, value: Any) -> bool | int | float:
+        """A value that was given for a setting, as the engine takes it."""
+        default = self.settings[key]
+        if isinstance(default, bool):
+            is_fit, expected = isinstance(value, bool | np.bool_), "True or False"
+        elif isinstance(default, int):
+            is_fit = isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) <= _LARGEST
+            expected = "a whole number of at most 2**53"
+        else:
+            is_fit = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+            expected = "a number"
+        if not is_fit:
+            raise ConfigError(f"config key {key!r}: expected {expected}, got {value!r:.200}")
+        return type(default)(value)
 
     def constants(self) -> dict[str, Any]:
         """Attributes of the class that are neither functions nor declarations."""

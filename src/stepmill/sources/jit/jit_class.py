@@ -74,7 +74,7 @@ class JitClass(Declaration, EnvFactory):
     # ---- as a native class
 
     def library(self) -> JitLibrary:
-        """Its functions, compiled, and known to the engine of this process."""
-        if self._library is None:
+        """Its functions, compiled, and known to the engine of this process; again if a global of theirs has changed."""
+        if self._library is None or not self._library.is_current():
             self._library = JitLibrary.compiled(self)
         return self._library

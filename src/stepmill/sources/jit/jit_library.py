@@ -138,6 +138,7 @@ class JitLibrary:
     env_class: str  # the name under which the engine knows it
     machine: Machine = field(repr=False)
     functions: dict[str, Function] = field(repr=False)
+    key: str | None = field(default=None, repr=False)  # of its machine code
     worker_environ: ClassVar[dict[str, str]] = {}
 
     @property
@@ -150,7 +151,12 @@ class JitLibrary:
         """The library of a class, compiled unless it was before."""
         # Two classes of one name are two classes, in one program or in several: a worker may serve more than one.
         name = f"{jit_class.__qualname__}@{os.urandom(8).hex()}"
-        return cls(jit_class, name, Machine.here(), _compiled_or_kept(jit_class)).load()
+        key = _key(jit_class)
+        return cls(jit_class, name, Machine.here(), _compiled_or_kept(jit_class, key), key).load()
+
+    def is_current(self) -> bool:
+        """Whether the class, and what it refers to, is as it was when this was compiled."""
+        return self.key is None or self.key == _key(self.jit_class)
 
     def load(self) -> JitLibrary:
         """Makes the class known to the engine of this process."""
@@ -166,7 +172,7 @@ class JitLibrary:
 def _received(jit_class: Declaration, name: str, machine: Machine, code: bytes) -> JitLibrary:
     """A class that came from another process or machine, loaded; compiled again if that machine is another kind."""
     here = Machine.here()
-    functions = _unpacked(jit_class, code) if machine == here else _compiled_or_kept(jit_class)
+    functions = _unpacked(jit_class, code) if machine == here else _compiled_or_kept(jit_class, _key(jit_class))
     return JitLibrary(jit_class, name, here, functions).load()
 
 
@@ -190,12 +196,16 @@ def _compiler(jit_class: Declaration) -> Any:
     return c_functions
 
 
-def _compiled_or_kept(jit_class: Declaration) -> dict[str, Function]:
-    """The functions of a class, compiled unless they were before, in this program or another."""
-    c_functions = _compiler(jit_class)
+def _key(jit_class: Declaration) -> str | None:
+    _compiler(jit_class)
     from stepmill.sources.jit.with_numba.fingerprint import fingerprint
 
-    key, cache = fingerprint(jit_class), Cache()
+    return fingerprint(jit_class)
+
+
+def _compiled_or_kept(jit_class: Declaration, key: str | None) -> dict[str, Function]:
+    """The functions of a class, compiled unless they were before, in this program or another."""
+    c_functions, cache = _compiler(jit_class), Cache()
     if key is None:
         functions: dict[str, Function] = c_functions.compile_functions(jit_class)
         return functions

@@ -26,6 +26,10 @@ class Numbers(np.ndarray):
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        """What a function of numpy gives, such as ``max``: a number of Python's, too."""
+        return array.item() if array.ndim == 0 else array.view(Numbers)
+
 
 class Random:
     """The random numbers of an env."""
@@ -79,7 +83,7 @@ class PythonTwin(gymnasium.Env[Any, Any]):
         self._env: Any = object.__new__(kind)
         object.__setattr__(self._env, "_record", np.zeros((), jit_class.state))
         for key, value in settings.items():
-            self._env._record[key] = value
+            self._env._record[key] = jit_class.setting(key, value)
         if "init" in jit_class.functions:
             self._env.init()
 

@@ -223,6 +223,7 @@ class Function:
 @global_compiler_lock
 def compile_functions(jit_class: Declaration) -> dict[str, Function]:
     """Init, reset, step and observe."""
+    compiled.cache_clear()  # functions that were compiled before have the globals of that time
     known = ("init", "reset", "step", "observe")
     own = {name: compiled(jit_class.functions[name]) for name in known if name in jit_class.functions}
     fields = FieldsType(jit_class)
@@ -236,6 +237,9 @@ def compile_functions(jit_class: Declaration) -> dict[str, Function]:
         return {name: _c_function(*body) for name, body in bodies.items()}
     except errors.NumbaError as error:
         raise CompileError(_explained(jit_class, error), output=str(error)) from error
+    except Exception as error:  # what Numba does not support may raise anything in its own code
+        text = f"{jit_class.__qualname__} cannot be compiled by Numba, which failed: {type(error).__name__}: {error}"
+        raise CompileError(_plain(text), output=traceback.format_exc()) from error
 
 
 def _calling_init(init: Any, fields: FieldsType) -> Any:
@@ -287,9 +291,14 @@ def _c_function(body: Any, count: int) -> Function:
     return Function(result.fndesc.llvm_cfunc_wrapper_name, code, result.library)
 
 
+def _plain(text: str) -> str:
+    """Without colours, and without the numbers in names of ours."""
+    return re.sub(r"\x1b\[[\d;]*m|@[0-9a-f]{8,}", "", text)
+
+
 def _explained(jit_class: Declaration, error: errors.NumbaError) -> str:
     """Numba's message, as far as the author's lines are concerned."""
-    text = re.sub(r"\x1b\[[\d;]*m|@[0-9a-f]{8,}", "", str(error))
+    text = _plain(str(error))
     text = re.sub(
         r"Cannot resolve setattr: .*?\.(\w+) = .*", r"self.\1 is not in `state`; or write self.\1[...] = value", text
     )

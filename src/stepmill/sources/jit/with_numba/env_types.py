@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any
 
@@ -22,7 +23,9 @@ from numba.extending import (
 from numba.np import arrayobj, numpy_support
 
 from stepmill.sources.jit.declaration import Declaration
-from stepmill.sources.jit.with_numba.same_numbers import compiled
+from stepmill.sources.jit.with_numba.same_numbers import compiled, fault_of_elements
+
+_numbers = itertools.count()
 
 
 class FieldsType(types.Type):
@@ -31,7 +34,8 @@ class FieldsType(types.Type):
     def __init__(self, jit_class: Declaration) -> None:
         self.jit_class = jit_class
         self.constants = jit_class.constants()
-        super().__init__(f"{jit_class.__qualname__}@{id(jit_class):x}")
+        # Numba keeps types by name: a class that is compiled again, with other constants, is another.
+        super().__init__(f"{jit_class.__qualname__}@{next(_numbers):08x}")
 
     def kind(self, name: str) -> Any:
         """The type of a field as functions see it."""
@@ -67,6 +71,9 @@ class _Attributes(templates.AttributeTemplate):
         if name in (fields.jit_class.state.names or ()):
             return fields.kind(name)
         if name in fields.constants:
+            fault = fault_of_elements((fields.constants[name],)) if isinstance(fields.constants[name], tuple) else None
+            if fault is not None:
+                raise errors.TypingError(f"self.{name}: {fault}")
             return types.unliteral(self.context.resolve_value_type(fields.constants[name]))
         if name not in fields.jit_class.functions:
             return None

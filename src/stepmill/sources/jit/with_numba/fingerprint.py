@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+import functools
+import hashlib
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -32,13 +36,20 @@ def fingerprint(jit_class: Declaration) -> str | None:
             "constants": sorted((name, _value(one, (), set())) for name, one in jit_class.constants().items()),
             "state": [str(jit_class.state.descr), repr(jit_class.settings), repr(jit_class.options)],
             "spaces": [[repr(one.tree), repr(one.leaves)] for one in _spaces(jit_class)],
-            "versions": [__version__, numba.__version__, llvm.llvm_version_info, np.__version__, sys.version],
+            "versions": [__version__, _rules(), numba.__version__, llvm.llvm_version_info, np.__version__, sys.version],
             "machine": [here.architecture, sorted(here.features), here.glibc, llvm.get_host_cpu_name()],
             "options": [numba.config.OPT.__repr__(), numba.config.CPU_NAME, numba.config.CPU_FEATURES],
         }
     except _Unknown:
         return None
     return key_of(facts)
+
+
+@functools.cache
+def _rules() -> str:
+    """What compiles: in a checkout it changes without its version."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()
 
 
 def _spaces(jit_class: Declaration) -> tuple[Any, ...]:
@@ -87,6 +98,9 @@ def _value(value: Any, names: Any, seen: set[int]) -> Any:
     value = getattr(value, "py_func", value)  # compiled by numba.njit
     if isinstance(value, types.FunctionType):
         return [*_function(value, seen)]
+    if isinstance(value, enum.EnumMeta):
+        members: dict[str, Any] = dict(value.__members__)
+        return [value.__name__, [[name, repr(one.value)] for name, one in members.items()]]
     if isinstance(value, type | types.BuiltinFunctionType | np.ufunc):
         return [getattr(value, "__module__", ""), value.__name__]
     raise _Unknown

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir as llvm_ir
 from numba.core import cgutils, errors, types
 from numba.core.imputils import impl_ret_borrowed
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic, overload
+from numba.np import numpy_support
 
 # Functions of the C library, which Python's own ``math`` calls too.
 CHECKED = frozenset(
@@ -65,6 +69,11 @@ def power(x: Any, y: Any) -> Any:
     return x**y
 
 
+def float_power(x: Any, y: Any) -> float:
+    """``math.pow(x, y)``."""
+    return math.pow(x, y)
+
+
 @overload(power, strict=False)
 def _power(x: Any, y: Any) -> Any:
     if isinstance(x, types.Integer | types.Boolean) and isinstance(y, types.Integer | types.Boolean):
@@ -81,21 +90,78 @@ def _power(x: Any, y: Any) -> Any:
             return value
 
         return of_integers
+    return _float_power(x, y)
+
+
+@overload(float_power, strict=False)
+def _float_power(x: Any, y: Any) -> Any:
     if isinstance(x, types.Number | types.Boolean) and isinstance(y, types.Number | types.Boolean):
 
         def of_floats(x, y):
             a, b = float(x), float(y)
-            if a == 0.0 and b < 0.0:
+            if a == 0.0 and b < 0.0 and math.isfinite(b):
                 raise ZeroDivisionError("0.0 cannot be raised to a negative power")
-            if a < 0.0 and math.isfinite(b) and b != math.floor(b):
+            if a < 0.0 and math.isfinite(a) and math.isfinite(b) and b != np.floor(b):
                 raise ValueError("a negative number to a fractional power")  # complex in Python
             value = _c_pow(a, b)
-            if math.isinf(value) and math.isfinite(a) and math.isfinite(b):
+            if math.isinf(value) and math.isfinite(a) and a != 0.0 and math.isfinite(b):
                 raise OverflowError("math range error")
             return value
 
         return of_floats
     return None
+
+
+def shift_left(x: int, y: int) -> int:
+    """``x << y``."""
+    return x << y
+
+
+def shift_right(x: int, y: int) -> int:
+    """``x >> y``."""
+    return x >> y
+
+
+def _is_integer(kind: Any) -> bool:
+    return isinstance(kind, types.Integer | types.Boolean)
+
+
+@overload(shift_left, strict=False)
+def _shift_left(x: Any, y: Any) -> Any:
+    if not (_is_integer(x) and _is_integer(y)):
+        return None
+
+    def shifted(x, y):
+        if y < 0:
+            raise ValueError("negative shift count")
+        return int(x) << int(y) if y < 64 else 0
+
+    return shifted
+
+
+@overload(shift_right, strict=False)
+def _shift_right(x: Any, y: Any) -> Any:
+    if not (_is_integer(x) and _is_integer(y)):
+        return None
+
+    def shifted(x, y):
+        if y < 0:
+            raise ValueError("negative shift count")
+        return int(x) >> min(int(y), 63)
+
+    return shifted
+
+
+def apart(value: Any) -> Any:
+    """What ``array += value`` adds: a copy, as numpy makes one where the two share memory."""
+    return value
+
+
+@overload(apart, strict=False)
+def _apart(value: Any) -> Any:
+    if isinstance(value, types.Array):
+        return lambda value: value.copy()
+    return lambda value: value
 
 
 @intrinsic
@@ -139,20 +205,90 @@ def _cut(typing_context: Any, value: Any) -> Any:
 
 
 def as_int(value: Any) -> int:
-    """``int(value)``."""
+    """``int(value)``, and ``math.trunc``."""
     return int(value)
 
 
 @overload(as_int, strict=False)
 def _as_int(value: Any) -> Any:
-    if isinstance(value, types.Integer | types.Boolean):
+    if _is_integer(value):
         return lambda value: _cut(value)
     if not isinstance(value, types.Float):
         return None
 
     def of_float(value):
-        if not -9.3e18 < value < 9.3e18:
+        if not -9223372036854775808.0 <= value < 9223372036854775808.0:
             raise ValueError("cannot convert float to an integer of 64 bits")
         return _cut(value)
 
     return of_float
+
+
+def _rounding(function: Any, exact: Any) -> Any:
+    """A function that rounds to an int, by one that rounds to a float."""
+
+    def rounded(value: Any) -> int:
+        return int(function(value))
+
+    @overload(rounded, strict=False)
+    def _rounded(value: Any) -> Any:
+        if isinstance(value, types.Float):
+            return lambda value: as_int(exact(value))
+        return (lambda value: _cut(value)) if _is_integer(value) else None
+
+    return rounded
+
+
+ROUNDING = {
+    math.floor: _rounding(math.floor, np.floor),
+    math.ceil: _rounding(math.ceil, np.ceil),
+    math.trunc: as_int,
+    round: _rounding(round, np.rint),
+}
+
+
+def fitting(target: Any, value: Any) -> Any:
+    """A number that is stored in an array of integers, which must be able to hold it."""
+    return value
+
+
+@overload(fitting, strict=False)
+def _fitting(target: Any, value: Any) -> Any:
+    if isinstance(target, types.Array) and isinstance(target.dtype, types.Integer):
+        return fitting_into(target.dtype, value) or (lambda target, value: value)
+    return lambda target, value: value
+
+
+@functools.cache
+def fitting_field(name: str) -> Any:
+    """The same for ``self.name = value``."""
+
+    def fitting_one(target: Any, value: Any) -> Any:
+        return value
+
+    @overload(fitting_one, strict=False)
+    def _fitting_one(target: Any, value: Any) -> Any:
+        state = target.jit_class.state if hasattr(target, "jit_class") else np.dtype([])
+        kind = numpy_support.from_dtype(state[name].base) if name in (state.names or ()) else None
+        check = fitting_into(kind, value) if isinstance(kind, types.Integer) else None
+        return check or (lambda target, value: value)
+
+    cpu_target.typing_context.refresh()  # a function is being compiled, and began before this one was known
+    return fitting_one
+
+
+def fitting_into(kind: Any, value: Any) -> Any:
+    """A function of anything and a number that raises if this kind of integer cannot hold it; None: it always can."""
+    if not isinstance(value, types.Float | types.Integer):
+        return None
+    if kind.bitwidth == 64:
+        return (lambda target, value: as_int(value)) if isinstance(value, types.Float) else None
+    low, high, message = kind.minval, kind.maxval, f"an integer out of bounds for {kind}"
+
+    def checked(target, value):
+        number = as_int(value)
+        if number < low or number > high:
+            raise OverflowError(message)
+        return number
+
+    return checked
