@@ -251,15 +251,18 @@ def test_failed_rows_are_repeated_with_their_errors(on_error: str, file: Path) -
     def build(env_id: int) -> ProbeTwin:
         return ProbeTwin(fail_in="step", fail_at=2 + env_id, fail_count=1, info=True)
 
-    def played(pool: Any) -> list[Any]:
+    def played(pool: Any, turns: int | None = None) -> list[Any]:
+        """As many turns, or until every env has failed: an env may be kept waiting."""
         pool.async_reset()
         results: list[Any] = []
-        for _ in range(40):
+        failures = 0
+        while failures < N if turns is None else len(results) < turns:
             try:
                 results.append(pool.recv())
             except errors.EnvError as error:
                 results.append([str(error), [str(one) for one in error.errors], error.batch])
             batch = results[-1][2] if len(results[-1]) == 3 else results[-1]
+            failures += int(np.sum(batch[-1].get("abnormal", 0)))
             pool.send(np.zeros(BATCH, np.float32), batch[-1]["env_id"])
         return results
 
@@ -271,7 +274,7 @@ def test_failed_rows_are_repeated_with_their_errors(on_error: str, file: Path) -
     for backend in (Backend("process", 2), INLINE):
         with make(backend, build, **arguments) as pool:
             pool.replay_order(file)
-            assert_same(played(pool), recorded)
+            assert_same(played(pool, len(recorded)), recorded)
 
 
 # ---- timeouts, signals, ends -----------------------------------------------------------------------
