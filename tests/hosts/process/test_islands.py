@@ -563,9 +563,9 @@ def test_there_is_a_worker_for_each_stretch(island: str) -> None:
         assert pool.spec.config["num_workers"] == 3
 
 
-def test_native_only_ids_and_envs_that_exist_are_refused(island: str) -> None:
-    with pytest.raises(UnsupportedError, match="Catch-v0 is native only"):
-        stepmill.make("Catch-v0", python=island)
+def test_ids_that_are_native_only_run_and_envs_that_exist_are_refused(island: str) -> None:
+    with stepmill.make("Catch-v0", python=island, seed=1) as pool, stepmill.make("Catch-v0", seed=1) as twin:
+        assert pool.reset()[0].tolist() == twin.reset()[0].tolist()
     with pytest.raises(ConfigError, match="An env that exists already"):
         stepmill.make(Plain(), python=island)
 

@@ -250,6 +250,7 @@ def _has_many(task: str) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_an_edited_file_is_new_code_and_old_pools_keep_the_old(tmp_path: Path) -> None:
     file = tmp_path / "coin.h"
     file.write_text(COIN)
@@ -266,6 +267,7 @@ def test_an_edited_file_is_new_code_and_old_pools_keep_the_old(tmp_path: Path) -
         old.restore(states)
 
 
+@pytest.mark.slow
 def test_an_edited_include_is_seen(tmp_path: Path) -> None:
     (tmp_path / "prize.h").write_text("constexpr double kPrize = 2.0;")
     file = tmp_path / "coin.h"
@@ -307,6 +309,7 @@ def test_a_class_that_cannot_be_saved_says_what_to_write(tmp_path: Path) -> None
             pool.save()
 
 
+@pytest.mark.slow
 def test_a_library_for_another_machine_is_compiled_from_its_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
