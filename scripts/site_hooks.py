@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+OWN_ENVS = sorted(path for path in (ROOT / "examples" / "own_envs").iterdir() if path.is_file())
 BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 POOLS = {"gymnasium": "GymnasiumPool", "gym": "GymPool", "dm": "DmPool"}  # by env_type, in stepmill.views
 
@@ -35,6 +36,7 @@ def on_files(files: Files, config: Any) -> Files:
     pages = {"reference/pools.md": pools_text()}
     pages |= {reference_page(module): module_text(module) for module in public_modules()}
     pages |= {f"examples/{path.stem}.md": example_text(path) for path in EXAMPLES}
+    pages |= {f"examples/own_envs/{path.name}.md": own_env_text(path) for path in OWN_ENVS}
     pages |= {page: (ROOT / name).read_text(encoding="utf-8") for name, page in BESIDE.items() if name != "README.md"}
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
@@ -56,6 +58,8 @@ def moved(target: str, from_root: bool) -> str:
     beside = path.removeprefix("../")
     if beside in BESIDE:
         return BESIDE[beside]
+    if beside.startswith("examples/own_envs/"):
+        return f"{beside}.md"
     if beside.startswith("examples/") and beside.endswith(".py"):
         return f"{beside.removesuffix('.py')}.md"
     return path
@@ -111,6 +115,12 @@ def example_text(path: Path) -> str:
     text = path.read_text(encoding="utf-8").rstrip()
     about = f"[What it shows, and its curve](../examples.md#{path.name.replace('.', '')})."
     return f"# {path.name}\n\n{about}\n\n```python\n{text}\n```\n"
+
+
+def own_env_text(path: Path) -> str:
+    text = path.read_text(encoding="utf-8").rstrip()
+    about = "[How to write such a file](../../own-envs.md)."
+    return f"# {path.name}\n\n{about}\n\n```{path.suffix[1:].replace('rs', 'rust')}\n{text}\n```\n"
 
 
 def generated(name: str, level: int, **options: Any) -> list[str]:
