@@ -128,3 +128,11 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stuck workers are not waited for as long as usual."""
     monkeypatch.setattr("stepmill.hosts.process.process_host._CLOSE_S", 0.2)
+
+
+@pytest.fixture(scope="module")
+def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of compiled envs for all tests of a file, so that each env is compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -9,7 +9,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import stepmill
 from stepmill.errors import ConfigError, EnvError
 from stepmill.testing import check_env
 
+pytestmark = pytest.mark.usefixtures("one_cache")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "own_envs"
 Coin = runpy.run_path(str(EXAMPLES / "coin.py"))["Coin"]
 ZIG = ["zig"] if shutil.which("zig") else [sys.executable, "-m", "ziglang"]
@@ -42,14 +42,6 @@ def built(source: str, folder: Path) -> str:
     words = [str(EXAMPLES / word) if word == source else word for word in command.split()]
     subprocess.run([*ZIG, *words[1:]] if words[0] == "zig" else words, cwd=folder, check=True)
     return str(folder / f"lib{Path(source).stem}.so")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """For all tests here, so that each file is compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,10 @@ from stepmill.managers import SyncSubprocessEnvManager
 from stepmill.sources.files import compiler as compilers
 from support.probes import assert_same
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = [
+    pytest.mark.usefixtures("one_cache"),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
+]
 
 COIN = """
 #include <stepmill/env.h>
@@ -116,14 +118,6 @@ static const stepmill_env coin = {
 };
 const stepmill_env* stepmill_c_env(void) { return &coin; }
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """For all tests here, so that each file is compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

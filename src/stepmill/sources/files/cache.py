@@ -100,6 +100,16 @@ class Cache:
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
 
+    @contextlib.contextmanager
+    def find_or_lock(self, key: str) -> Iterator[Entry | None]:
+        """The entry of a key; None, with the lock held, if it has to be made."""
+        entry = self.find(key)
+        if entry is not None:
+            yield entry
+            return
+        with self.lock(key):
+            yield self.find(key)  # another process may have compiled it while this one waited
+
     def keep(self, key: str, entry: Entry) -> None:
         """Writes an entry, if that is possible, and removes old ones if there are too many."""
         if self.folder is None:

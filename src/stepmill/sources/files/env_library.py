@@ -229,19 +229,16 @@ def _entry(
         "machine": [machine.architecture, sorted(machine.features), machine.glibc],
     }
     key, cache = key_of(facts), Cache()
-    entry = cache.find(key)
-    if entry is None:
-        with cache.lock(key):
-            entry = cache.find(key)  # another process may have compiled it while this one waited
-            if entry is None:
-                begun = time.time_ns()
-                compiled = compile_class(compiler, path, name, flags, is_sanitized)
-                theirs = [os.path.dirname(one) for one in compiled.files if not compiler.owns(one)]
-                entry = _as_entry(compiled, [*theirs, *_folders_in(flags)])
-                # What is edited meanwhile may be as it was before in the library, and as it is now in its digest.
-                if not any(begun <= _changed_ns(one) <= time.time_ns() for one in entry.files):
-                    cache.keep(key, entry)
-    return key, entry
+    with cache.find_or_lock(key) as entry:
+        if entry is None:
+            begun = time.time_ns()
+            compiled = compile_class(compiler, path, name, flags, is_sanitized)
+            theirs = [os.path.dirname(one) for one in compiled.files if not compiler.owns(one)]
+            entry = _as_entry(compiled, [*theirs, *_folders_in(flags)])
+            # What is edited meanwhile may be as it was before in the library, and as it is now in its digest.
+            if not any(begun <= _changed_ns(one) <= time.time_ns() for one in entry.files):
+                cache.keep(key, entry)
+        return key, entry
 
 
 def _as_entry(compiled: Compiled, folders: Iterable[str]) -> Entry:

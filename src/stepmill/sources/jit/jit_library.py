@@ -209,13 +209,10 @@ def _compiled_or_kept(jit_class: Declaration, key: str | None) -> dict[str, Func
     if key is None:
         functions: dict[str, Function] = c_functions.compile_functions(jit_class)
         return functions
-    entry = cache.find(key)
-    if entry is None:
-        with cache.lock(key):
-            entry = cache.find(key)  # another process may have compiled it while this one waited
-            if entry is None:
-                begin = time.process_time()
-                functions = c_functions.compile_functions(jit_class)
-                cache.keep(key, Entry(_packed(functions), {}, [], time.process_time() - begin, ""))
-                return functions
+    with cache.find_or_lock(key) as entry:
+        if entry is None:
+            begin = time.process_time()
+            functions = c_functions.compile_functions(jit_class)
+            cache.keep(key, Entry(_packed(functions), {}, [], time.process_time() - begin, ""))
+            return functions
     return _unpacked(jit_class, entry.library)
