@@ -38,7 +38,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       to_ring_(static_cast<std::size_t>(process.num_workers)),
       mail_(static_cast<std::size_t>(num_envs())),
       books_({spec_, options_, *arena_, store_->layout(), gather_store_->layout(), ring_buffers_, resetting_,
-              former_lives_, table_, faults_, tables_, ring_, checks_},
+              former_lives_, table_, faults_, tables_, ring_, checks_, rows_event_},
              first_envs, std::move(seeds), obituaries,
              {counters_->pool().workers(), static_cast<std::size_t>(process.num_workers)}),
       monitor_(books_, tables_, checks_, deadlines, num_envs()) {

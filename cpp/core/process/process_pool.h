@@ -41,6 +41,8 @@ class ProcessPool final : public Pool {
   // Everything a worker needs to find its data in the arena of `arena_descriptor`.
   ProcessPlan plan() const;
   int arena_descriptor() const { return arena_->descriptor(); }
+  // What they ring for a caller that waits in an event loop.
+  int rows_event_descriptor() const { return rows_event_.descriptor(); }
 
   // Announces a process that will serve as `worker`. The descriptors are duplicated: the pidfd, the pipe that it writes
   // its Python stack to when asked, its outbox. The process has `start_ns` from now to announce itself.
@@ -95,6 +97,7 @@ class ProcessPool final : public Pool {
   // The same, before anything is started.
   void check_whole() const { books_.check_whole(); }
   void work_or_wait(std::chrono::nanoseconds most) override;
+  void doubt_counts() override;
   // Workers end after their present step; `kill` ends those that are left.
   void ask_to_stop() override;
   bool stopped() const override;

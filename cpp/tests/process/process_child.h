@@ -309,7 +309,7 @@ inline WorkerPost post_of(const ProcessPlan& plan, std::int32_t worker, std::uin
     (void)!write(self.stack, kText, sizeof kText - 1);
   });
   try {
-    ProcessWorker worker(arena, outbox, obedient_spec(), plan, post_of(plan, self.number, self.life));
+    ProcessWorker worker(arena, outbox, rows_event, obedient_spec(), plan, post_of(plan, self.number, self.life));
     EnvSet envs(steered_table(), steered_configs(worker.first_env(), worker.env_count(), options.work),
                 worker.first_env());
     self.worker = &worker;

@@ -85,8 +85,8 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
             reports = self._actors.describe_all()
             self._read_spaces(source, [(share.first, one.envs) for share, one in zip(shares, reports, strict=True)])
             check_players(self.num_players, settings)
-            policy = FaultPolicy(settings.on_error, settings.max_restarts)
-            self._finisher = finisher(self.observation, policy, settings.autoreset)
+            self.policy = FaultPolicy(settings.on_error, settings.max_restarts)
+            self._finisher = finisher(self.observation, self.policy, settings.autoreset)
             pool, envs = self._native_arguments(source, settings)
             super().__init__(**pool, **envs, first_envs=self._first)
         except BaseException:
@@ -176,7 +176,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         assert self._actors is not None
         self._rollouts += 1
         rollout = RemoteRollout(
-            self, self._actors, self._lose, self._finisher.policy, policy, plan, record, number=self._rollouts
+            self, self._actors, self._lose, self.policy, policy, plan, record, number=self._rollouts
         )
         rollout.play(observation)
 
