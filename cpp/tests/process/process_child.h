@@ -297,7 +297,8 @@ inline WorkerPost post_of(const ProcessPlan& plan, std::int32_t worker, std::uin
 }
 
 // Never comes back: what follows is the test's.
-[[noreturn]] inline void serve(const ProcessPlan& plan, const ProcessDriverOptions& options, int arena, int outbox) {
+[[noreturn]] inline void serve(const ProcessPlan& plan, const ProcessDriverOptions& options, int arena, int outbox,
+                               int rows_event) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
 #ifdef STEPMILL_KILL_POINTS
   kill_point = pass_point;

@@ -205,9 +205,10 @@ class Sessions:
         loop = asyncio.get_running_loop()
         self._begin(loop)
         if self._free:
-            slot = self._free.popleft()
-        else:
-            slot = await self._next_free(loop, timeout)
+            return self._taken(self._free.popleft())
+        return await self._next_free(loop, timeout)
+
+    def _taken(self, slot: _Slot) -> _Slot:
         slot.is_taken = True
         slot.standing = _Standing.BEFORE_RESET
         slot.future = None
@@ -234,7 +235,7 @@ class Sessions:
 
     def _leave_queue(self, future: _Future) -> None:
         if future.done() and not future.cancelled() and future.exception() is None:
-            self._release(future.result())  # it came too late
+            self.give_back(future.result())  # it came too late
         elif future in self._waiting:
             self._waiting.remove(future)
         self._rest()
@@ -256,7 +257,7 @@ class Sessions:
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
-                future.set_result(slot)
+                future.set_result(self._taken(slot))
                 return
         self._free.append(slot)
 
