@@ -43,12 +43,17 @@ PLACES = [
 ]
 
 
+def plain_twin(place: Place, num_envs: int, **arguments: Any) -> Any:
+    """A pool of the same envs in the calling thread."""
+    of_envs = {key: value for key, value in place.arguments if key not in ("num_threads", "batch_size")}
+    return stepmill.make(place.task, num_envs=num_envs, backend="inline", **of_envs, **arguments)
+
+
 class SingleEnv:
     """One env of a plain pool, which shows what a session with the same seed should."""
 
     def __init__(self, place: Place, seed: int) -> None:
-        arguments = {key: value for key, value in place.arguments if key not in ("num_threads", "batch_size")}
-        self._pool = stepmill.make(place.task, num_envs=1, backend="inline", autoreset="disabled", **arguments)
+        self._pool = plain_twin(place, 1, autoreset="disabled")
         self._seed: int | None = seed
 
     def reset(self) -> tuple[Any, dict[str, Any]]:

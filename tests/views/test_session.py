@@ -14,7 +14,7 @@ from support.envs import ProbeTwin
 from support.envs.many_spaces import Mixed
 from support.envs.remote import Teller
 from support.probes import MODES, assert_same
-from support.sessions import PLACES, Harmless, Place, SingleEnv, play, turns
+from support.sessions import PLACES, Harmless, Place, SingleEnv, plain_twin, play, turns
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 
@@ -50,12 +50,12 @@ def test_the_pool_is_as_before_when_all_sessions_have_ended(place: Place) -> Non
     async def main(pool: Any) -> None:
         await asyncio.gather(*(session(pool) for _ in range(N)))
 
-    with place.make(N, seed=5) as pool, place.make(N, seed=5) as twin:
+    with place.make(N, seed=5) as pool, plain_twin(place, N, seed=5) as twin:
         for seed in (1, 2):
             asyncio.run(main(pool))
             assert pool.in_flight == []
             act = Harmless(pool, seed)
-            results = [pool.reset(seed=seed), twin.reset(seed=seed)]
+            results = [one.reset(seed=seed)[0] for one in (pool, twin)]
             for _ in range(6):
                 actions = np.stack([act.one() for _ in range(N)])
                 for one in (pool, twin):

@@ -254,8 +254,7 @@ class PoolView(Uncopyable):
             (1, [])
         """
         self._engine.check_usable()
-        if self._sessions is not None:
-            self._sessions.make_way("drain")
+        self._take_from_sessions("drain")
         batches = []
         while self._engine.in_flight_count:
             try:
@@ -317,6 +316,7 @@ class PoolView(Uncopyable):
             ((100, 4, 4), (100, 4))
             >>> more = pool.rollout(lean, 100)  # goes on
         """
+        self._take_from_sessions("rollout")
         return self._all_rollouts()(policy, steps, seed, observation)
 
     def _all_rollouts(self) -> Rollouts:
@@ -367,6 +367,7 @@ class PoolView(Uncopyable):
             >>> len(returns)
             10
         """
+        self._take_from_sessions("play")
         return play_on(self._engine, self._settings, policy, seed, episodes, raise_errors)
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
@@ -667,6 +668,11 @@ class PoolView(Uncopyable):
         if self._sessions is None:
             self._sessions = Sessions(self._engine, self._settings.autoreset)
         return Session(self._sessions, seed, options, timeout)
+
+    def _take_from_sessions(self, call: str) -> None:
+        """Raises if sessions are open. The engine does so itself; this is for calls that look at other things first."""
+        if self._sessions is not None:
+            self._sessions.make_way(call)
 
     # ---- the envs themselves -----------------------------------------------------------------
 

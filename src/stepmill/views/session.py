@@ -325,9 +325,10 @@ class Sessions:
     def make_way(self, call: str) -> None:
         """Called before any other call that needs all envs."""
         if self._is_busy and not self._is_abandoned and (self._open or self._waiting):
+            count = self._open + len(self._waiting)
             raise UsageError(
-                f"{call}: sessions have the envs of this pool ({self._open} are open): leave them first, or use "
-                "another pool"
+                f"{call}: {count} session{'s of this pool are' if count > 1 else ' of this pool is'} open, and sessions "
+                "have its envs to themselves: leave them first, or use another pool"
             )
         self._abandon()
 
