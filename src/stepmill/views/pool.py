@@ -46,7 +46,8 @@ from stepmill.views.outputs import CONVERTERS, Converter, Output
 if TYPE_CHECKING:  # imported when it is used: it brings a server
     from stepmill.hosts.process.caller.clones import CloneTickets
     from stepmill.tools.watching.watch import Watch
-    from stepmill.views.session import Session, Sessions
+    from stepmill.views.session import Session
+    from stepmill.views.sessions import Sessions
 
 __all__ = ["Array", "PoolView"]
 
@@ -638,8 +639,8 @@ class PoolView(Uncopyable):
         Raises:
             ConfigError: An invalid seed or timeout. ``ResetOptionError``: invalid options.
             SessionTimeoutError: When it is entered: no env became free in time.
-            UsageError: When it is entered: envs are in flight (``InFlightError``), or the sessions of this pool belong to
-                another event loop.
+            UsageError: When it is entered: envs are in flight (``InFlightError``), or the sessions of this pool belong
+                to another event loop.
 
         Example:
             >>> import asyncio
@@ -656,18 +657,19 @@ class PoolView(Uncopyable):
             >>> len(asyncio.run(main()))
             10
         """
-        from stepmill.views.session import Session, Sessions
+        from stepmill.views.session import Session
+        from stepmill.views.sessions import Sessions
 
         self._engine.check_usable()
-        options = self._check_options(options)
-        if isinstance(options, list) or (options and "reset_mask" in options):
+        own = self._check_options(options)
+        if isinstance(own, list) or (own and "reset_mask" in own):
             raise ResetOptionError(f"options: expected a dict of options for one env, got {options!r}")
         seed = None if seed is None else whole_number("seed", seed, 0, SEED_LIMIT - 1)
         if timeout is not None:
             timeout = seconds("timeout", timeout)
         if self._sessions is None:
             self._sessions = Sessions(self._engine, self._settings.autoreset)
-        return Session(self._sessions, seed, options, timeout)
+        return Session(self._sessions, seed, own, timeout)
 
     def _take_from_sessions(self, call: str) -> None:
         """Raises if sessions are open. The engine does so itself; this is for calls that look at other things first."""

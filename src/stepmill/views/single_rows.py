@@ -13,8 +13,6 @@ from stepmill.hosts.infos import rows_of_info
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import Tree, map_tree, map_trees, tree_of
 
-__all__ = ["Row", "RowSplitter", "batch_of_one"]
-
 Row = tuple[Any, Any, bool, bool, dict[str, Any]]  # observation, reward, terminated, truncated, info
 
 
@@ -86,7 +84,7 @@ def _splitter(tree: Tree, space: Any) -> Callable[[Any], list[Any]]:
     if tree < 0:
         return list  # of Python objects
     if isinstance(space, spaces.Discrete):
-        return lambda column: column.tolist()  # type: ignore[no-any-return]
+        return lambda column: column.tolist()
     return lambda column: _native.own_rows([(column, row) for row in range(len(column))])
 
 

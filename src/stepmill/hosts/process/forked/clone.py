@@ -46,7 +46,7 @@ class ForkedProcess:
         self._wire, self._dump_fd, self._template = wire, dump_fd, template
 
     def take_rows_event(self, fd: int) -> int:
-        """Keeps the descriptor that wakes a caller in an event loop, out of the env's reach, instead of a former one."""
+        """Keeps the descriptor that wakes a caller in an event loop, out of the env's reach; closes a former one."""
         former, self._rows_event = self._rows_event, out_of_reach(fd)
         if former >= 0:
             os.close(former)
