@@ -169,9 +169,10 @@ class Sessions:
         if not self._calls.has_begun:
             self._calls.begin(self)
             self._envs = [LentEnv(env_id) for env_id in range(self._calls.num_envs)]
-            self._free = deque(self._envs)
             self._host.policy.raises_all = True
             self._host.serve_sessions(self._calls.event)
+        if len(self._free) != len(self._envs):  # Ctrl-C may have come while one was handed over
+            self._free = deque(self._envs)
         self._plug(loop)
 
     def _refuse_other_loop(self) -> None:
@@ -196,6 +197,7 @@ class Sessions:
         for lent in self._envs:
             lent.is_taken = False
         self._waiting.clear()
+        self._free.clear()
         self._open = self._in_flight = 0
         self._came, self._rows = None, []
         self._end()
@@ -276,8 +278,10 @@ class Sessions:
         return future
 
     def _forget(self, lent: LentEnv) -> None:
-        lent.in_flight = False
-        self._in_flight -= 1
+        """It was refused; or it was not, and Ctrl-C came right afterwards."""
+        if not self._calls.is_asked(lent.env_id):
+            lent.in_flight = False
+            self._in_flight -= 1
 
     async def settle(self, lent: LentEnv) -> None:
         """Waits for what a cancelled call has left in flight."""
@@ -391,6 +395,7 @@ class Sessions:
 def _fail(future: _Future | None, error: Exception) -> None:
     if future is not None and not future.done() and not future.get_loop().is_closed():
         future.set_exception(error)
+        future.exception()  # nobody may be left who waits for it: then asyncio need not say so
 
 
 def _parted(row: Row) -> tuple[Row, tuple[Any, dict[str, Any]]]:
