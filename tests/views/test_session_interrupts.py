@@ -1,4 +1,4 @@
-"""Ctrl-C at every point of our own code while sessions are open: asyncio's own code cannot promise that for its part."""
+"""Ctrl-C at every point of our own code while sessions are open; asyncio's own is not made for that."""
 
 from __future__ import annotations
 

@@ -173,6 +173,7 @@ class Sessions:
             self._host.serve_sessions(self._calls.event)
         if len(self._free) != len(self._envs):  # Ctrl-C may have come while one was handed over
             self._free = deque(self._envs)
+        self._came, self._rows = None, []  # or while a row was: it has arrived, as nothing is in flight
         self._plug(loop)
 
     def _refuse_other_loop(self) -> None:
@@ -269,6 +270,8 @@ class Sessions:
     def _expect(self, lent: LentEnv) -> _Future:
         loop = self._loop
         assert loop is not None
+        if self._rows or self._came is not None:  # of an exchange that was interrupted, before this was asked
+            self._hand_over()
         future = lent.future = loop.create_future()
         lent.in_flight = True
         self._in_flight += 1
