@@ -9,10 +9,6 @@ from typing import Any
 
 import gymnasium
 
-from support.envs import ProbeTwin
-from support.envs.faulty import FaultyEnv
-from support.envs.many_spaces import WildEnv
-
 # ---- twins ---------------------------------------------------------------------------------------
 
 
