@@ -233,7 +233,9 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
 
     @property
     def state_ways(self) -> tuple[str, ...]:
-        return self._native_ways() if self.is_native else (*WAYS, "fork")
+        if self.is_native:
+            return self._native_ways()
+        return (*WAYS, "fork") if self._attachment["loop"] is None else WAYS  # a fork would share the loop's descriptors
 
     @property
     def state_kind(self) -> str:
