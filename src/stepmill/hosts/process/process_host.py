@@ -235,7 +235,8 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
     def state_ways(self) -> tuple[str, ...]:
         if self.is_native:
             return self._native_ways()
-        return (*WAYS, "fork") if self._attachment["loop"] is None else WAYS  # a fork would share the loop's descriptors
+        has_loop = self._attachment["loop"] is not None  # whose descriptors a fork would share
+        return WAYS if has_loop else (*WAYS, "fork")
 
     @property
     def state_kind(self) -> str:
