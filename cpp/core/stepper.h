@@ -13,10 +13,11 @@
 //
 // `Stepper<E>` is compiled for each env class, so that the loop over a chunk inlines its `step`.
 //
-// An env whose answer is not there yet throws `Suspended`. The same action is then done once more, from the beginning,
-// with everything as it was before, when the answer is there: the env gives it at once, and may throw again later.
+// An env whose answer is not there yet says `is_suspended`. The same action is then done once more, from the beginning,
+// with everything as it was before, when the answer is there: the env gives it at once, and may be suspended again later.
 #pragma once
 
+#include <concepts>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -42,7 +43,10 @@ inline std::string current_message() {
   }
 }
 
-struct Suspended {};
+template <class E>
+concept MaySuspend = requires(const E& env) {
+  { env.is_suspended() } -> std::same_as<bool>;
+};
 
 template <class E>
 class Stepper {
@@ -192,8 +196,8 @@ class Stepper {
       try {
         const Outcome outcome =
             env.step(ActionRow(shared, id, players(shared)), in.self->rngs_[id - in.first_id]);
+        if (is_suspended(env)) continue;
         any_ended |= finish_step(in, i, shared, columns, env, id, first_row + i, outcome);
-      } catch (const Suspended&) {
       } catch (...) {
         fail(in, i, {*in.job->columns, first_row + i}, SM_IN_STEP);
       }
@@ -318,12 +322,10 @@ class Stepper {
     columns.episode_length[place.row] = v.state.elapsed;
     if (reset_now) {
       try {
-        reset(v);
+        if (!reset(v)) return;
         v.env.observe(Row(v.shared, columns, place.row, players(v.shared)).without_rewards());
         columns.elapsed_step[place.row] = 0;
         v.state.episode += 1;
-      } catch (const Suspended&) {
-        return;
       } catch (...) {
         // Reward and end stand; the observation is the final one, and the next action resets.
         v.state.phase = SM_ENDED;
@@ -351,9 +353,7 @@ class Stepper {
   // A row whose action was a reset, or counts as one.
   static void start(const Turnstile& in, Visit& v) {
     try {
-      reset(v);
-    } catch (const Suspended&) {
-      return;
+      if (!reset(v)) return;
     } catch (...) {
       fail(in, v.index, v.place(), SM_IN_RESET);
       return;
@@ -374,11 +374,13 @@ class Stepper {
     return true;
   }
 
-  static void reset(Visit& v) {
+  // Whether it was done: the env may be suspended.
+  static bool reset(Visit& v) {
     sm_env_state& state = v.state;
     sm_reset_request& request = v.shared.reset[v.id];
     if (request.has_seed) v.rng.reseed(request.seed);
     v.env.reset(v.rng, Options(request));
+    if (is_suspended(v.env)) return false;
     v.resets += 1;
     request.has_seed = 0;
     request.option_mask = 0;
@@ -386,6 +388,14 @@ class Stepper {
     state.command = SM_STEP;
     state.elapsed = 0;
     state.episode_return = 0.0;
+    return true;
+  }
+
+  static bool is_suspended(const E& env) {
+    if constexpr (MaySuspend<E>)
+      return env.is_suspended();
+    else
+      return false;
   }
 
   // Called while the exception is handled.

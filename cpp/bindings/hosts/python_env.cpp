@@ -121,7 +121,7 @@ auto PythonEnv::attempt(const char* phase, F body) {
   }
 }
 
-// What a method of the env returns or, if that has to be awaited, what comes of it.
+// What a method of the env returns or, if that has to be awaited, what comes of it; null: the env is suspended until then.
 template <class F>
 nb::object PythonEnv::result_of(Answer& answer, F call) {
   if (answer.error.is_valid()) raise_again(answer.error);
@@ -136,7 +136,7 @@ nb::object PythonEnv::result_of(Answer& answer, F call) {
   if (!kind_->may_suspend) return result;  // its form is refused
   awaited_ = std::move(result);
   expected_ = &answer;
-  throw Suspended{};
+  return {};
 }
 
 void PythonEnv::answer(nb::object value, nb::object error) {
@@ -189,6 +189,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
   attempt("reset", [&] {
     if (inside_ && kind_->may_suspend) keep_end();
     const nb::object result = result_of(reset_, [&] { return call_reset(options); });
+    if (!result.is_valid()) return;
     if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2) refuse_result("reset", result);
     nb::object info = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 1));
     check_info(info);
@@ -239,6 +240,7 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
       action_objects_ = nb::object();  // they belong only to this action: the next one may have none
       return owned(PyObject_CallMethodOneArg(env_.ptr(), names().step, given.ptr()));
     });
+    if (!result.is_valid()) return Outcome{};
     if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 5) refuse_result("step", result);
     PyObject* const* item = &PyTuple_GET_ITEM(result.ptr(), 0);
     Outcome outcome;

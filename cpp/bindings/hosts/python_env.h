@@ -3,7 +3,7 @@
 //
 // The methods of an env may be coroutines: what they return is awaited. In the calling process that happens at once; the
 // event loop of a worker process gets it (`take_awaited`), and when the answer is there (`answer`), the action is done
-// once more, see `Suspended` in core/stepper.h.
+// once more, see `is_suspended` in core/stepper.h.
 //
 // The arrays of a row go to the batch. What does not fit in arrays (the info dict, parts of observations that are
 // Python objects, the env's own exception) waits in a Note until the batch is returned.
@@ -94,6 +94,7 @@ class PythonEnv {
   void set_before_reset(nanobind::object function) { before_reset_ = std::move(function); }
   // Makes the next action fail with this error: what was sent with it could not be read.
   void set_failure(nanobind::object error) { failure_ = std::move(error); }
+  bool is_suspended() const { return awaited_.is_valid(); }
   // What has to be awaited before the action can be done; null: it was done.
   nanobind::object take_awaited() { return std::exchange(awaited_, nanobind::object()); }
   const char* phase() const { return phase_; }  // what it belongs to: "step" or "reset"
