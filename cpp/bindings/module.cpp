@@ -102,6 +102,10 @@ PythonEnvs read_envs(const nb::kwargs& given, const EnvSpec& spec, sm_autoreset 
   kind->objects_of = given["objects_of"];
   kind->same_step = autoreset == SM_SAME_STEP;
   kind->keep_last = keep_last;
+  if (given.contains("await_now")) {
+    kind->await_now = given["await_now"];
+    kind->episode_over = given["episode_over"];
+  }
   return PythonEnvs(std::move(kind), given["envs"], given["limits"], first_env);
 }
 
@@ -144,16 +148,17 @@ void make_inline_host(InlineHost* self, nb::kwargs given) {
   options.num_threads = 0;
   EnvSpec spec = read_any_spec(given);
   PythonEnvs envs = read_envs(given, spec, options.table.autoreset, options.table.keep_last_observation, 0);
-  new (self) InlineHost(std::move(envs), std::move(spec), options);
+  new (self) InlineHost(std::move(envs), std::move(spec), options, given["check_usable"]);
 }
 
 void make_process_host(ProcessHost* self, nb::kwargs given) {
   const PoolOptions options = read_pool_options(given);
   const auto limit = [&](const char* name) { return nanoseconds_of(get<double>(given, name)); };
   const auto first_envs = get<std::vector<std::int32_t>>(given, "first_envs");
-  const ProcessOptions process{static_cast<std::int32_t>(first_envs.size()), options.table.keep_last_observation};
-  auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
-                                            Deadlines{limit("step_timeout"), limit("reset_timeout"), options.slow_ns},
+  const ProcessOptions process{static_cast<std::int32_t>(first_envs.size()), options.table.keep_last_observation,
+                               get<int>(given, "most_running")};
+  const Deadlines deadlines{limit("step_timeout"), limit("reset_timeout"), options.slow_ns, limit("grace")};
+  auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process, deadlines,
                                             first_envs, get<Seeds>(given, "seeds"), get<int>(given, "obituaries"));
   new (self) ProcessHost(std::move(pool), read_table(given));
 }
@@ -176,6 +181,7 @@ void make_worker(WorkerObject* self, nb::kwargs given) {
   a.read_mail = given["read_mail"];
   a.write_note = given["write_note"];
   a.answer = given["answer"];
+  a.loop = given["loop"];
   if (const sm_env_table* table = read_table(given)) {
     a.simulators = given["simulators"];
     a.native = build_native(*table, given["configs"], a.simulators, a.post.first_env);
@@ -354,6 +360,7 @@ NB_MODULE(_native, m) {
       .def("__init__", &make_process_host)
       .def_prop_ro("arena", &ProcessHost::arena_descriptor)
       .def("plan", &ProcessHost::plan)
+      .def("bell", &ProcessHost::bell_descriptor, "worker"_a)
       .def("admit", &ProcessHost::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
            "start_timeout"_a)
       .def("to_restart", &ProcessHost::to_restart)
@@ -403,6 +410,12 @@ NB_MODULE(_native, m) {
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)
       .def("run", &WorkerObject::run)
+      .def("announce", &WorkerObject::announce)
+      .def("rise", &WorkerObject::rise)
+      .def("doze", &WorkerObject::doze)
+      .def_prop_ro("told_to_stop", &WorkerObject::told_to_stop)
+      .def("take", &WorkerObject::take)
+      .def("cancelled", &WorkerObject::cancelled)
       .def_prop_ro("running", &WorkerObject::running)
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
       .def("random_state", &WorkerObject::random_state, "env"_a)
@@ -415,6 +428,7 @@ NB_MODULE(_native, m) {
       .def("load", &WorkerObject::load, "env"_a, "state"_a)
       .def("keep", &WorkerObject::keep, "env"_a, "former"_a.none())
       .def("take_kept", &WorkerObject::take_kept, "env"_a);
+  register_turn(m);
   register_atari_frames(m);
   register_tap(m);
   m.def("install_crash_note", &install_crash_note, "worker"_a,

@@ -12,6 +12,9 @@
 // mode except `disabled`.
 //
 // `Stepper<E>` is compiled for each env class, so that the loop over a chunk inlines its `step`.
+//
+// An env whose answer is not there yet throws `Suspended`. The same action is then done once more, from the beginning,
+// with everything as it was before, when the answer is there: the env gives it at once, and may throw again later.
 #pragma once
 
 #include <cstring>
@@ -38,6 +41,8 @@ inline std::string current_message() {
     return "the env threw something that is not a std::exception";
   }
 }
+
+struct Suspended {};
 
 template <class E>
 class Stepper {
@@ -188,6 +193,7 @@ class Stepper {
         const Outcome outcome =
             env.step(ActionRow(shared, id, players(shared)), in.self->rngs_[id - in.first_id]);
         any_ended |= finish_step(in, i, shared, columns, env, id, first_row + i, outcome);
+      } catch (const Suspended&) {
       } catch (...) {
         fail(in, i, {*in.job->columns, first_row + i}, SM_IN_STEP);
       }
@@ -316,6 +322,8 @@ class Stepper {
         v.env.observe(Row(v.shared, columns, place.row, players(v.shared)).without_rewards());
         columns.elapsed_step[place.row] = 0;
         v.state.episode += 1;
+      } catch (const Suspended&) {
+        return;
       } catch (...) {
         // Reward and end stand; the observation is the final one, and the next action resets.
         v.state.phase = SM_ENDED;
@@ -344,6 +352,8 @@ class Stepper {
   static void start(const Turnstile& in, Visit& v) {
     try {
       reset(v);
+    } catch (const Suspended&) {
+      return;
     } catch (...) {
       fail(in, v.index, v.place(), SM_IN_RESET);
       return;

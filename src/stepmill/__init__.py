@@ -22,7 +22,7 @@ from stepmill.hosts.rollout.result import Rollout
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec, resume
 from stepmill.registry.listing import list_all_envs
 from stepmill.registry.records import register
-from stepmill.settings import Ray
+from stepmill.settings import Process, Ray
 from stepmill.sources.files.compiler import get_include
 from stepmill.sources.files.env_library import compile
 from stepmill.sources.jit.jit_class import jit
@@ -38,6 +38,7 @@ __all__ = [
     "Difference",
     "EnvError",
     "PoolSpec",
+    "Process",
     "Ray",
     "Rollout",
     "SavedState",

@@ -23,6 +23,7 @@ from stepmill.settings import (
     Backend,
     OnError,
     OutputLibrary,
+    Process,
     Ray,
     Settings,
     check_players,
@@ -155,7 +156,7 @@ def make(
     num_threads: int | None = None,
     num_workers: int | None = None,
     seed: int | Sequence[int] | None = 42,
-    backend: Backend | Ray = "auto",
+    backend: Backend | Ray | Process = "auto",
     autoreset: AutoresetWord | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
     max_num_players: int | None = None,
@@ -186,8 +187,8 @@ def make(
             are fewer than four envs per core, and at most 32, so that no env waits for a slow one. ``"auto"`` gives
             envs that mostly wait one each, up to 64.
         seed: Env i is seeded with ``seed + i``; or a list with one seed per env. None draws seeds, see ``config``.
-        backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
-            (all in the calling thread), ``"ray"`` or ``stepmill.Ray(...)`` (actors of a Ray cluster, each of which runs
+        backend: ``"thread"`` (native envs on threads), ``"process"`` or ``stepmill.Process(...)`` (any env in worker
+            processes), ``"inline"`` (all in the calling thread), ``"ray"`` or ``stepmill.Ray(...)`` (actors of a Ray cluster, each of which runs
             its envs by ``"auto"``) or ``"auto"``: threads for native envs; Python envs in worker processes, or in the
             calling thread if a short trial of one extra env shows that this is faster.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's

@@ -113,13 +113,21 @@ def _runtime_env(name: str, given: Any) -> dict[str, Any]:
     raise ConfigError(f"{name}: expected a dict as Ray takes it, such as {{'pip': ['my-envs']}}, got {given!r}")
 
 
+def _flag(name: str, given: Any) -> bool:
+    if isinstance(given, bool):
+        return given
+    raise ConfigError(f"{name}: expected True or False, got {given!r}")
+
+
 def _backend(name: str, given: Any) -> Any:
-    if isinstance(given, Ray):
+    if isinstance(given, Ray | Process):
         return given
     try:
         return one_of(name, given, get_args(Backend))
     except ConfigError as error:
-        raise ConfigError(f"{error}. stepmill.Ray(...) is 'ray' with options") from None
+        raise ConfigError(
+            f"{error}. stepmill.Ray(...) is 'ray' with options, and stepmill.Process(...) is 'process'"
+        ) from None
 
 
 # ---- backends with options -----------------------------------------------------------------------
@@ -152,6 +160,26 @@ class Ray:
     def __post_init__(self) -> None:
         for name, check in _RAY_CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """``backend=stepmill.Process(...)``: the envs of a pool run in worker processes. ``"process"`` is ``Process()``.
+
+    Args:
+        max_running: How many steps and resets of the pool are at work at once, at most; by default as many as there are
+            envs whose methods are coroutines, and one per worker of other envs. An env over the bound waits for its
+            turn, and its deadline with it.
+        threads: Whether each env has a thread of its own for its life, from its constructor on: for libraries that
+            block while they wait, such as drivers of browsers.
+    """
+
+    max_running: int | None = None
+    threads: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_running", _or_none(_whole(1, MOST_ENVS))("max_running", self.max_running))
+        _flag("threads", self.threads)
 
 
 _RAY_CHECKS: dict[str, Check] = {
@@ -203,6 +231,7 @@ class Settings:
 
     # Not arguments of `make`.
     ray: Ray  # the options of the backend "ray"
+    process: Process  # and of "process"
     only_processes: str | None  # the name of a setting that was given and that only worker processes have
     reward_dtype: str
     # Return results as they are ready, even if a batch holds all envs. Env managers use this.
@@ -233,8 +262,8 @@ def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -
     """Checks the arguments, and fills in the defaults and what depends on other settings or on the machine."""
     one = {name: check(name, given.pop(name, default)) for name, (default, check) in SETTINGS.items()}
     ray = one["backend"] if isinstance(one["backend"], Ray) else Ray()
-    if one["backend"] is ray:
-        one["backend"] = "ray"
+    process = one["backend"] if isinstance(one["backend"], Process) else Process()
+    one["backend"] = "ray" if one["backend"] is ray else "process" if one["backend"] is process else one["backend"]
     asked = (name for name in ("python", "num_workers", "step_timeout", "reset_timeout") if one[name] is not None)
     only_processes = next(asked, None)
     if one["backend"] in ("thread", "inline"):
@@ -250,9 +279,9 @@ def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -
         one |= {name: min(one[name] or 0, envs) for name in ("num_threads", "num_workers")}
     else:
         one["num_threads"] = min(one["num_threads"] or min(batch, _native.available_cores()), envs)
-        one["num_workers"] = min(one["num_workers"] or default_workers(envs, waits_for_all=batch == envs), envs)
+        one["num_workers"] = _num_workers(one["num_workers"], envs, batch, process.max_running)
     one["seed"] = _all_seeds(one["seed"], envs)
-    one |= {"ray": ray, "only_processes": only_processes}
+    one |= {"ray": ray, "process": process, "only_processes": only_processes}
     return Settings(**one, **given, reward_dtype=reward_dtype, as_ready=as_ready)
 
 
@@ -265,6 +294,15 @@ _ENOUGH_ENVS = 4
 # With two workers per core, even envs are 6 to 16 % slower, with four up to 60 % (32 and 64 envs of 0 to 300 µs on 16
 # cores). And each worker takes some 7 MB and 6 file descriptors, of which a process often may have only 1024.
 _MOST_WORKERS = 32
+
+
+def _num_workers(asked: int | None, num_envs: int, batch_size: int, max_running: int | None) -> int:
+    if asked is not None and max_running is not None and asked > max_running:
+        raise ConfigError(
+            f"num_workers: expected at most max_running={max_running}, as each worker runs an env, got {asked}"
+        )
+    workers = asked or default_workers(num_envs, waits_for_all=batch_size == num_envs)
+    return min(workers, num_envs, max_running or num_envs)
 
 
 def default_workers(num_envs: int, *, waits_for_all: bool, cores: int | None = None) -> int:

@@ -10,8 +10,10 @@ namespace nb = nanobind;
 
 namespace stepmill {
 
-InlineHost::InlineHost(PythonEnvs envs, EnvSpec spec, const PoolOptions& options)
-    : Host(std::make_unique<LocalPool>(envs.take_set(), std::move(spec), options), nullptr), envs_(std::move(envs)) {}
+InlineHost::InlineHost(PythonEnvs envs, EnvSpec spec, const PoolOptions& options, nb::object check_usable)
+    : Host(std::make_unique<LocalPool>(envs.take_set(), std::move(spec), options), nullptr),
+      envs_(std::move(envs)),
+      check_usable_(std::move(check_usable)) {}
 
 void InlineHost::give_objects(std::int32_t env, nb::handle objects) { envs_->env(env).set_objects(nb::borrow(objects)); }
 

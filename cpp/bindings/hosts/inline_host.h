@@ -8,7 +8,8 @@ namespace stepmill {
 
 class InlineHost final : public Host {
  public:
-  InlineHost(PythonEnvs envs, EnvSpec spec, const PoolOptions& options);
+  // `check_usable`: None, or raises where the envs cannot run now.
+  InlineHost(PythonEnvs envs, EnvSpec spec, const PoolOptions& options, nanobind::object check_usable);
   ~InlineHost() override { close_at_last(); }
 
   // For an env that is not in flight and is about to be reset: replaces it, or makes the reset fail.
@@ -21,6 +22,9 @@ class InlineHost final : public Host {
   nanobind::object memory(int env) const { return envs_->env(env).memory(); }
   void set_memory(int env, nanobind::handle memory) { envs_->env(env).set_memory(memory); }
 
+  void check_whole() const override {
+    if (!check_usable_.is_none()) check_usable_();
+  }
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
   bool runs_beside_the_caller() const override { return false; }
@@ -37,6 +41,7 @@ class InlineHost final : public Host {
   void end() override;
 
   std::optional<PythonEnvs> envs_;
+  const nanobind::object check_usable_;
 };
 
 }  // namespace stepmill

@@ -23,6 +23,7 @@ class ProcessHost final : public Host {
   // A ProcessPlan as bytes: workers have the same build.
   nanobind::object plan() const;
   int arena_descriptor() const { return processes().arena_descriptor(); }
+  int bell_descriptor(int worker) const { return processes().bell_descriptor(worker); }
   void admit(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox, double start_timeout);
   auto to_restart() { return processes().to_restart(); }
   void restart_failed(int worker, unsigned incarnation, const std::string& why) {

@@ -46,6 +46,11 @@ std::string text_of_exception(nb::handle error) {
   return said.empty() ? text : text + ": " + said;
 }
 
+bool is_awaitable(nb::handle value) {
+  const PyAsyncMethods* const methods = Py_TYPE(value.ptr())->tp_as_async;
+  return methods && methods->am_await;
+}
+
 bool is_nothing(nb::handle info) { return PyDict_CheckExact(info.ptr()) && PyDict_GET_SIZE(info.ptr()) == 0; }
 
 // Says which env runs, as long as this object exists.
@@ -116,9 +121,34 @@ auto PythonEnv::attempt(const char* phase, F body) {
   }
 }
 
+// What a method of the env returns or, if that has to be awaited, what comes of it.
+template <class F>
+nb::object PythonEnv::result_of(Answer& answer, F call) {
+  if (answer.error.is_valid()) raise_again(answer.error);
+  if (answer.is_there()) return answer.value;
+  answer.elapsed = elapsed_;
+  nb::object result = call();
+  if (!is_awaitable(result)) return result;
+  if (!kind_->await_now.is_none()) return kind_->await_now(id_, result);
+  if (!kind_->may_suspend) return result;  // its form is refused
+  awaited_ = std::move(result);
+  expected_ = &answer;
+  throw Suspended{};
+}
+
+void PythonEnv::answer(nb::object value, nb::object error) {
+  expected_->value = std::move(value);
+  expected_->error = std::move(error);
+}
+
+void PythonEnv::tell_end() const {
+  if (!kind_->episode_over.is_none()) kind_->episode_over(id_);
+}
+
 // Moves the pending Python exception to the note and throws what the stepper reports.
 void PythonEnv::keep_failure() {
   nb::object error = take_exception();
+  tell_end();
   const std::string text = text_of_exception(error);
   ending_ = false;
   if (std::exchange(inside_, false)) {  // the episode's end still counts, and is all there is to show
@@ -152,18 +182,9 @@ void PythonEnv::refuse_arguments() const {
 
 void PythonEnv::reset(Rng&, const Options& options) {
   inside_ = kind_->same_step && std::exchange(ending_, false);
-  if (inside_ && kind_->reset_after_end) kind_->reset_after_end(id_);
+  if (inside_ && kind_->reset_after_end && !reset_.is_there()) kind_->reset_after_end(id_);
   attempt("reset", [&] {
-    if (before_reset_.is_valid() && !before_reset_.is_none()) before_reset_();
-    before_reset_ = nb::object();
-    nb::object seed = nb::none();
-    if (const auto given = options.seed()) seed = owned(PyLong_FromUnsignedLongLong(*given));
-    nb::object extra = options_.is_valid() ? options_ : nb::none();
-    PyObject* arguments[] = {env_.ptr(), seed.ptr(), extra.ptr()};
-    PyObject* made = PyObject_VectorcallMethod(names().reset, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                               names().reset_arguments);
-    if (!made && PyErr_ExceptionMatches(PyExc_TypeError)) refuse_arguments();
-    nb::object result = owned(made);
+    const nb::object result = result_of(reset_, [&] { return call_reset(options); });
     if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2) refuse_result("reset", result);
     nb::object info = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 1));
     check_info(info);
@@ -183,11 +204,27 @@ void PythonEnv::reset(Rng&, const Options& options) {
   });
 }
 
+nb::object PythonEnv::call_reset(const Options& options) {
+  tell_end();
+  if (before_reset_.is_valid() && !before_reset_.is_none()) before_reset_();
+  before_reset_ = nb::object();
+  nb::object seed = nb::none();
+  if (const auto given = options.seed()) seed = owned(PyLong_FromUnsignedLongLong(*given));
+  nb::object extra = options_.is_valid() ? options_ : nb::none();
+  PyObject* arguments[] = {env_.ptr(), seed.ptr(), extra.ptr()};
+  PyObject* made = PyObject_VectorcallMethod(names().reset, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                             names().reset_arguments);
+  if (!made && PyErr_ExceptionMatches(PyExc_TypeError)) refuse_arguments();
+  return owned(made);
+}
+
 Outcome PythonEnv::step(const ActionRow& action, Rng&) {
   return attempt("step", [&] {
-    nb::object given = build_action(action);
-    action_objects_ = nb::object();  // they belong only to this action: the next one may have none
-    nb::object result = owned(PyObject_CallMethodOneArg(env_.ptr(), names().step, given.ptr()));
+    const nb::object result = result_of(stepped_, [&] {
+      nb::object given = build_action(action);
+      action_objects_ = nb::object();  // they belong only to this action: the next one may have none
+      return owned(PyObject_CallMethodOneArg(env_.ptr(), names().step, given.ptr()));
+    });
     if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 5) refuse_result("step", result);
     PyObject* const* item = &PyTuple_GET_ITEM(result.ptr(), 0);
     Outcome outcome;
@@ -198,10 +235,11 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
     check_info(item[4]);
     read_presence();
     observation_ = nb::borrow(item[0]);
-    elapsed_ += 1;
+    elapsed_ = stepped_.elapsed + 1;
     outcome.terminated = terminated != 0;
     outcome.truncated = truncated != 0 || elapsed_ == limit_;
     ending_ = outcome.terminated || outcome.truncated;
+    if (ending_) tell_end();
     note_ = Note{};
     if (!is_nothing(item[4])) {
       note_.info = nb::borrow(item[4]);
@@ -418,7 +456,8 @@ PythonEnvs::PythonEnvs(std::shared_ptr<PythonKind> kind, nb::handle envs, nb::ha
 // ---- the garbage collector ---------------------------------------------------------------------
 
 int PythonEnv::traverse(visitproc visit, void* arg) const {
-  for (const nb::object* one : {&env_, &options_, &action_objects_, &failure_, &before_reset_, &observation_, &info_,
+  for (const nb::object* one : {&env_, &options_, &action_objects_, &failure_, &before_reset_, &awaited_, &stepped_.value,
+                                &stepped_.error, &reset_.value, &reset_.error, &observation_, &info_,
                                 &last_objects_, &note_.info, &note_.final_info, &note_.objects, &note_.final_objects, &note_.error})
     Py_VISIT(one->ptr());
   return 0;
@@ -426,8 +465,9 @@ int PythonEnv::traverse(visitproc visit, void* arg) const {
 
 void PythonEnv::clear_references() {
   for (nb::object* one :
-       {&env_, &options_, &action_objects_, &failure_, &before_reset_, &observation_, &info_, &last_objects_})
+       {&env_, &options_, &action_objects_, &failure_, &before_reset_, &awaited_, &observation_, &info_, &last_objects_})
     *one = nb::object();
+  forget_answers();
   note_ = Note{};
 }
 
@@ -435,6 +475,8 @@ int PythonEnvs::traverse(visitproc visit, void* arg) const {
   Py_VISIT(kind_->snapshot.ptr());
   Py_VISIT(kind_->objects_of.ptr());
   Py_VISIT(kind_->interrupt.ptr());
+  Py_VISIT(kind_->await_now.ptr());
+  Py_VISIT(kind_->episode_over.ptr());
   for (std::int32_t i = 0; i < count_; ++i)
     if (const int stop = stepper_->env(i).traverse(visit, arg)) return stop;
   return 0;

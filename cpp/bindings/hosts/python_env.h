@@ -1,6 +1,10 @@
 // A Python env for the engine's stepper: it uses the same autoreset machine as native envs, both in the calling process
 // and in worker processes.
 //
+// The methods of an env may be coroutines: what they return is awaited. In the calling process that happens at once; the
+// event loop of a worker process gets it (`take_awaited`), and when the answer is there (`answer`), the action is done
+// once more, see `Suspended` in core/stepper.h.
+//
 // The arrays of a row go to the batch. What does not fit in arrays (the info dict, parts of observations that are
 // Python objects, the env's own exception) waits in a Note until the batch is returned.
 #pragma once
@@ -47,6 +51,11 @@ struct PythonKind {
   nanobind::object interrupt;
   // The env whose code is running; -1 if none is.
   int running = -1;
+  // (env, awaitable) -> its result, for envs in the calling process; None: nobody can, here.
+  nanobind::object await_now = nanobind::none();
+  bool may_suspend = false;  // whoever steps the envs has an event loop
+  // (env): an episode is over, or is about to be, by a reset; None for envs without coroutines.
+  nanobind::object episode_over = nanobind::none();
   // Called when a reset starts inside the step that ended the episode: the reset has its own deadline, and if it fails,
   // the episode's end still counts.
   std::function<void(int env)> reset_after_end;
@@ -85,6 +94,13 @@ class PythonEnv {
   void set_before_reset(nanobind::object function) { before_reset_ = std::move(function); }
   // Makes the next action fail with this error: what was sent with it could not be read.
   void set_failure(nanobind::object error) { failure_ = std::move(error); }
+  // What has to be awaited before the action can be done; null: it was done.
+  nanobind::object take_awaited() { return std::exchange(awaited_, nanobind::object()); }
+  const char* phase() const { return phase_; }  // what it belongs to: "step" or "reset"
+  // What came of it: a value or an error.
+  void answer(nanobind::object value, nanobind::object error);
+  // The action was done: its answers are of no use any more.
+  void forget_answers() { stepped_ = reset_ = Answer{}; }
   // Replaces the env: nothing of the old one is left.
   void replace(nanobind::object env);
   // What belongs to the row that was written last.
@@ -98,9 +114,21 @@ class PythonEnv {
   void clear_references();
 
  private:
+  // What came of a method that is a coroutine, in the present action; neither: it was not asked, or has not answered.
+  struct Answer {
+    nanobind::object value, error;
+    std::int32_t elapsed = 0;  // steps of the episode before it
+
+    bool is_there() const { return value.is_valid() || error.is_valid(); }
+  };
+
   template <class F>
   auto attempt(const char* phase, F body);
   [[noreturn]] void keep_failure();
+  template <class F>
+  nanobind::object result_of(Answer& answer, F call);
+  void tell_end() const;
+  nanobind::object call_reset(const Options& options);
   nanobind::object build_action(const ActionRow& action) const;
   double read_rewards(nanobind::handle given);
   void write_infos(const Row& row);
@@ -116,6 +144,9 @@ class PythonEnv {
   int id_;
   std::int32_t limit_, elapsed_ = 0;
   nanobind::object options_, action_objects_, failure_, before_reset_;
+  nanobind::object awaited_;
+  Answer stepped_, reset_;
+  Answer* expected_ = nullptr;     // where the answer to `awaited_` goes
   nanobind::object observation_;   // the last good one, as the env returned it
   nanobind::object info_;          // the one that came with it, if it was not empty
   nanobind::object last_objects_;  // its object leaves, if a failure shows it again

@@ -1,7 +1,8 @@
 // A worker process as Python sees it: `stepmill._native.Worker`.
 //
 // The loop of the process. Everything is C++, except the envs' own code and the pickling of what does not fit in
-// arrays.
+// arrays. If the envs wait for something, the loop is one of asyncio (stepmill/hosts/process/forked/event_loop.py), which
+// takes the envs that have something to do.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,6 +13,7 @@
 
 #include "bindings/hosts/python_env.h"
 #include "bindings/hosts/simulator_states.h"
+#include "bindings/hosts/turn.h"
 #include "bindings/python/bytes.h"
 #include "bindings/python/values.h"
 #include "core/process/process_worker.h"
@@ -34,12 +36,51 @@ class WorkerObject {
     // (env, mail: bytes) -> (options, objects, error) of an action; (note parts ...) -> bytes;
     // (env, question: bytes) -> bytes
     nanobind::object read_mail, write_note, answer;
+    // None, or what runs the event loop: an EventLoop.
+    nanobind::object loop;
   };
 
   explicit WorkerObject(Arguments arguments);
 
   // Serves until told to stop.
   void run();
+
+  // ---- for an event loop ----
+
+  void announce() { worker_.announce(); }
+  bool told_to_stop() const { return worker_.told_to_stop(); }
+  void rise() { worker_.rise(); }
+  bool doze() { return worker_.doze(); }
+  // Begins with the next env that has something to do and, as long as they do it at once, with those after it. Returns
+  // the Turn of one that has to wait for something; None if there is none.
+  nanobind::object take();
+  // The turns of actions that the pool no longer wants.
+  nanobind::list cancelled();
+
+  // ---- for a Turn ----
+
+  // Says which env's code runs, as long as this object exists, and counts for how long.
+  class Working {
+   public:
+    Working(WorkerObject& worker, std::int32_t env);
+    ~Working();
+    Working(const Working&) = delete;
+    Working& operator=(const Working&) = delete;
+
+   private:
+    WorkerObject& worker_;
+    const std::int32_t env_;
+    const std::uint64_t from_;
+  };
+  const char* phase(std::int32_t env) const;
+  // What an env's method has come to: a value or an error. Returns what is to be awaited next; null: its row is written.
+  nanobind::object go_on(std::int32_t env, nanobind::object value, nanobind::object error);
+  void tell_waiting(Turn& turn);
+  void break_off(nanobind::object error) { loop_.attr("broken")(error); }
+  void leave_if_forked() const { worker_.leave_if_forked(); }
+
+  // ---- for both ----
+
   // The env whose code is running; -1 if none is.
   int running() const { return python_ ? python_->kind().running : -1; }
   // Replaces an env that is about to be reset.
@@ -66,7 +107,9 @@ class WorkerObject {
   nanobind::object simulator(std::int32_t env) const {
     return simulators_.is_valid() && !simulators_.is_none() ? nanobind::object(simulators_[env - first_env_]) : nanobind::none();
   }
-  void act(std::int32_t env);
+  void read_mail(std::int32_t env);
+  nanobind::object begin(std::int32_t env);
+  nanobind::object act(std::int32_t env);
   nanobind::object note_of(std::int32_t env);
 
   ProcessWorker worker_;
@@ -74,7 +117,8 @@ class WorkerObject {
   nanobind::object simulators_;  // before the envs that call them, so that they outlive them
   std::int32_t first_env_;
   std::unique_ptr<EnvSet> envs_;
-  nanobind::object read_mail_, write_note_, answer_;
+  nanobind::object read_mail_, write_note_, answer_, loop_, waiting_;
+  std::vector<nanobind::object> turns_;  // by env, from the first; of those that wait for something
   nanobind::dict kept_;
   std::optional<Surroundings> surroundings_;  // of envs of a library: as their constructors left them
 };

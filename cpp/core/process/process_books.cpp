@@ -1,15 +1,13 @@
 #include "core/process/process_books.h"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "core/failed_row.h"
 #include "core/next_seed.h"
+#include "core/process/worker_bells.h"
 
 namespace stepmill {
 namespace {
@@ -18,12 +16,6 @@ namespace {
 void doubt(Buffer& buffer) {
   buffer.header->done.fetch_or(BatchHeader::kSuspect, std::memory_order_seq_cst);
   futex_wake(buffer.header->done, 1, true);
-}
-
-Descriptor make_event() {
-  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  return Descriptor(event);
 }
 
 }  // namespace

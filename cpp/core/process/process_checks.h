@@ -10,6 +10,7 @@
 // (docs/processes.md).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -87,6 +88,14 @@ class ProcessChecks {
 
   bool has_announced(std::int32_t worker, std::uint32_t incarnation) const {
     return tables_.worker(worker).ready.load(std::memory_order_acquire) == incarnation;
+  }
+  bool said_alive(std::int32_t worker, std::uint32_t number) const {
+    return tables_.worker(worker).said_alive.load(std::memory_order_acquire) == number;
+  }
+  // The env whose code a worker with an event loop runs at this moment; -1: none, or it is unknown.
+  std::int32_t runs(std::int32_t worker) const {
+    const std::int32_t env = tables_.worker(worker).runs.load(std::memory_order_relaxed) - 1;
+    return env < num_envs_ ? std::max(env, -1) : -1;
   }
   std::uint64_t busy_ns(std::int32_t worker) const {
     return tables_.worker(worker).busy_ns.load(std::memory_order_relaxed);

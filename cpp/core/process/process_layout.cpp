@@ -69,6 +69,7 @@ ProcessTables::ProcessTables(const EnvSpec& spec, const TableOptions& table, std
   reports_ = add(sizeof(Report), num_envs);
   begun_ = add(sizeof(Begun), num_envs);
   times_ = add(sizeof(StepTimes), num_envs);
+  cancelled_ = add(sizeof(std::atomic<std::uint32_t>), num_envs);
   bytes_ = align_up(bytes_, alignof(WorkerBlock));
   workers_ = add(sizeof(WorkerBlock), options.num_workers);
   ring_ = add(static_cast<std::int64_t>(SlotRing::bytes(num_envs, batch_size)), 1);

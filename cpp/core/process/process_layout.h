@@ -10,6 +10,9 @@
 //     |                          |            from WRITING once the worker is seen to have ended
 //     +--------------------------+
 //
+// A worker runs the code of one env at a time. One whose envs wait for something (`ProcessOptions::most_running`) has
+// many of them RUNNING: its event loop goes from one to the other where they wait.
+//
 // In RUNNING the env's own code runs, and the worker writes nothing that the pool reads before the word says so. In
 // WRITING it copies one finished row, without running the env's code or a system call in between: a killed worker dies
 // there at once, and until its death is certain the pool leaves that row alone. From QUEUED and RUNNING the pool may
@@ -124,6 +127,10 @@ struct alignas(2 * kCacheLine) WorkerBlock {
   std::atomic<std::uint32_t> stop;      // the incarnation that is to end
   std::atomic<std::uint32_t> watched;   // a thread waits until one of its envs comes to rest
   std::atomic<std::uint32_t> rested;    // futex: rung then, if `watched` is set; seq_cst with the words
+  // Of a worker with an event loop. The monitor adds to the first and rings, the loop copies it to the second.
+  std::atomic<std::uint32_t> asked_alive, said_alive;
+  std::atomic<std::int32_t> runs;       // the env whose code runs at this moment, plus 1; 0: none
+  std::atomic<std::uint32_t> cancels;   // added to after an env's `cancelled` was set
   std::atomic<std::uint64_t> busy_ns, steps;
 };
 
@@ -140,6 +147,14 @@ std::uint64_t seal_of(std::span<const std::byte> bytes, std::int32_t env, std::u
 struct ProcessOptions {
   std::int32_t num_workers = 1;
   bool keep_last_observation = false;
+  // How many envs of the pool may be RUNNING, if their workers have event loops; 0: one per worker.
+  std::int32_t most_running = 0;
+
+  bool has_loops() const { return most_running != 0; }
+  // Of one worker: there are at least as many as workers.
+  std::int32_t most_running_in(std::int32_t worker) const {
+    return has_loops() ? most_running / num_workers + (worker < most_running % num_workers) : 1;
+  }
 };
 
 // Where all of this is: a pure function of the pool's options, the same in every process.
@@ -156,6 +171,10 @@ class ProcessTables {
   Report& report(std::int32_t env) const { return at<Report>(reports_)[env]; }
   Begun& begun(std::int32_t env) const { return at<Begun>(begun_)[env]; }
   StepTimes& times(std::int32_t env) const { return at<StepTimes>(times_)[env]; }
+  // The action or call that the pool no longer wants of an env, by its epoch; 0: none.
+  std::atomic<std::uint32_t>& cancelled(std::int32_t env) const {
+    return at<std::atomic<std::uint32_t>>(cancelled_)[env];
+  }
   WorkerBlock& worker(std::int32_t worker) const { return at<WorkerBlock>(workers_)[worker]; }
   // Offsets of what `stepmill top` shows.
   struct Places {
@@ -187,7 +206,7 @@ class ProcessTables {
 
   std::byte* base_ = nullptr;
   std::size_t bytes_ = 0;
-  std::size_t words_, orders_, reports_, begun_, times_, workers_, ring_, last_ = 0, last_bytes_ = 0, ending_ = 0, ending_bytes_ = 0;
+  std::size_t words_, orders_, reports_, begun_, times_, cancelled_, workers_, ring_, last_ = 0, last_bytes_ = 0, ending_ = 0, ending_bytes_ = 0;
 };
 
 // Nanoseconds of the clock that all processes of the machine share.

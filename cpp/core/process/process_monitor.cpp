@@ -20,6 +20,8 @@ constexpr int kStackMs = 500, kMoreStackMs = 50, kWholeStackMs = 2000;
 constexpr std::uint64_t kStandstill = 1'000'000'000;
 // Envs that are slow at the same time are usually slow for the same reason: so many stacks show it.
 constexpr int kSlowStacks = 2;
+// How often a loop with work is asked whether it is alive, and when it should have answered.
+constexpr std::uint64_t kPulse = 500'000'000, kBlocked = 1'000'000'000;
 
 // The letter that the kernel gives to the state of a process: T is stopped, D waits for a device.
 char state_of(int pid) {
@@ -44,13 +46,17 @@ std::string seconds(std::uint64_t ns) {
 }  // namespace
 
 ProcessMonitor::ProcessMonitor(ProcessBooks& books, const ProcessTables& tables, const ProcessChecks& checks,
-                               const Deadlines& deadlines, std::int32_t num_envs)
+                               const WorkerBells& bells, const ProcessOptions& process, const Deadlines& deadlines,
+                               std::int32_t num_envs)
     : books_(books),
       tables_(tables),
       checks_(checks),
+      bells_(bells),
+      has_loops_(process.has_loops()),
       deadlines_(deadlines),
       num_envs_(num_envs),
       reported_(static_cast<std::size_t>(num_envs)),
+      pulses_(static_cast<std::size_t>(process.num_workers)),
       thread_([this] { watch(); }) {}
 
 ProcessMonitor::~ProcessMonitor() {
@@ -144,6 +150,7 @@ std::uint64_t ProcessMonitor::check_deadlines(Lock& lock) {
   };
   for (std::int32_t w = 0; w < books_.roster.num_workers() && !books_.stopping; ++w) look_in(check_start(lock, w));
   look_in(report_slow(lock));
+  if (has_loops_) look_in(check_loops(lock));
   if (deadlines_.step == 0 && deadlines_.reset == 0) return next;
   for (std::int32_t env = 0; env < num_envs_; ++env) look_in(check_env(lock, env));
   for (std::int32_t w = 0; w < books_.roster.num_workers(); ++w)
@@ -191,7 +198,7 @@ std::uint64_t ProcessMonitor::check_env(Lock& lock, std::int32_t env) {
   const std::uint64_t limit = resets ? deadlines_.reset : deadlines_.step;
   if (limit == 0) return 0;
   const std::uint64_t spent = monotonic_ns() - run->since;
-  if (spent < limit) return limit - spent;
+  if (spent < limit + deadlines_.grace) return limit + deadlines_.grace - spent;
   miss_step(lock, env, *now, resets, limit);
   return 0;
 }
@@ -206,7 +213,8 @@ void ProcessMonitor::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool 
   life.signal(SIGKILL);
   const char* const setting = reset ? "reset_timeout=" : "step_timeout=";
   books_.answer(env, seen, {.phase = reset ? SM_IN_RESET : SM_IN_STEP,
-                            .message = std::string("it ran longer than ") + setting + seconds(limit) + " s" + stack,
+                            .message = std::string("it ran longer than ") + setting + seconds(limit) + " s" +
+                                       (deadlines_.grace ? ", did not end when it was cancelled" : "") + stack,
                             .kind = Fault::kLate});
   // The other envs that it ran.
   books_.retire(books_.roster.worker_of(env),
@@ -255,6 +263,63 @@ std::string ProcessMonitor::describe_slow(Lock& lock, std::int32_t env, bool wit
          (is_reset(activity) ? "reset_timeout" : "step_timeout") + " ends it. It runs in worker " +
          std::to_string(books_.roster.worker_of(env)) + " (pid " + std::to_string(life.pid) + ")" +
          (with_stack ? read_stack(lock, life) : "");
+}
+
+// ---- event loops that are blocked ----------------------------------------------------------------
+
+std::uint64_t ProcessMonitor::check_loops(Lock& lock) {
+  std::uint64_t next = 0;
+  rests_.store(false, std::memory_order_relaxed);
+  const auto look = [&] {
+    for (std::int32_t w = 0; w < books_.roster.num_workers() && !books_.stopping; ++w) {
+      const std::uint64_t its = check_pulse(lock, w);
+      if (its != 0) next = next == 0 ? its : std::min(next, its);
+    }
+  };
+  look();
+  if (next != 0) return next;
+  rests_.store(true, std::memory_order_seq_cst);
+  look();  // what was queued before the store is seen here, and whoever queues after it sees the store
+  if (next != 0) rests_.store(false, std::memory_order_seq_cst);
+  return next;
+}
+
+// A loop answers when it comes around, unless the code of an env holds it up.
+std::uint64_t ProcessMonitor::check_pulse(Lock& lock, std::int32_t worker) {
+  Pulse& pulse = pulses_[static_cast<std::size_t>(worker)];
+  const std::uint32_t life = books_.roster.crew(worker).life.number;
+  if (life == 0 || !checks_.has_announced(worker, life) || !has_work(worker)) {
+    pulse.life = 0;
+    return 0;
+  }
+  const std::uint64_t now = monotonic_ns();
+  const bool is_first = pulse.life != life;
+  if (!is_first && !checks_.said_alive(worker, pulse.number)) {
+    if (pulse.is_told) return kPulse;
+    if (now - pulse.at < kBlocked) return kBlocked - (now - pulse.at);
+    pulse.is_told = true;
+    books_.add_news(describe_blocked(lock, worker));
+    return kPulse;
+  }
+  if (!is_first && now - pulse.at < kPulse) return kPulse - (now - pulse.at);
+  pulse = {life, bells_.ask_alive(worker), now, false};
+  return kPulse;
+}
+
+bool ProcessMonitor::has_work(std::int32_t worker) {
+  const WorkerRoster::Crew& crew = books_.roster.crew(worker);
+  for (std::int32_t env = crew.first; env < crew.end(); ++env)
+    if (books_.is_awaited(env) && !checks_.is_idle(env, books_.asked(env))) return true;
+  return false;
+}
+
+std::string ProcessMonitor::describe_blocked(Lock& lock, std::int32_t worker) {
+  const Life& life = books_.roster.crew(worker).life;
+  const std::int32_t env = checks_.runs(worker);
+  return (env < 0 ? std::string("code of an env") : "env " + std::to_string(env)) + " has blocked the event loop of worker " +
+         std::to_string(worker) + " (pid " + std::to_string(life.pid) + ") for " + seconds(kBlocked) +
+         " s, and the other envs of this worker with it: call what takes long with `await asyncio.to_thread(...)`" +
+         read_stack(lock, life);
 }
 
 // ---- workers that stand still --------------------------------------------------------------------

@@ -29,7 +29,8 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       watches_resets_(deadlines.step != deadlines.reset),
       tables_(spec_, options.table, options.batch_size, process),
       tables_offset_(arena_->grow(tables_.bytes(), 2 * kCacheLine)),
-      ring_((tables_.attach(arena_->at(tables_offset_)), tables_.slot_ring()), num_envs(), options.batch_size),
+      bells_((tables_.attach(arena_->at(tables_offset_)), tables_), process),
+      ring_(tables_.slot_ring(), num_envs(), options.batch_size),
       checks_(num_envs(), tables_, ring_),
       pace_(process.num_workers < available_cores()),
       slot_envs_(static_cast<std::size_t>(num_envs())),
@@ -41,7 +42,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
               former_lives_, table_, faults_, tables_, ring_, checks_},
              first_envs, std::move(seeds), obituaries,
              {counters_->pool().workers(), static_cast<std::size_t>(process.num_workers)}),
-      monitor_(books_, tables_, checks_, deadlines, num_envs()) {
+      monitor_(books_, tables_, checks_, bells_, process, deadlines, num_envs()) {
   show_arena();
   counters_->publish();
 }
@@ -143,10 +144,10 @@ void ProcessPool::drop_successors() {
   successors_.clear();
 }
 
+// Nothing is in flight without somebody who looks whether the loops are alive.
 void ProcessPool::ring_bell(std::int32_t worker) {
-  WorkerBlock& block = tables_.worker(worker);
-  block.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (block.sleeping.load(std::memory_order_seq_cst) != 0) futex_wake(block.bell, 1, true);
+  bells_.ring(worker);
+  if (process_.has_loops() && monitor_.rests()) books_.wake_monitor();
 }
 
 // ---- sending -----------------------------------------------------------------------------------
@@ -289,6 +290,16 @@ std::optional<Fault> ProcessPool::take_call(std::int32_t env, std::vector<std::b
   if (!its.fault && !books_.inbox.read_answer(env, answer))
     books_.fail_call(env, books_.found_broken(env, "the answer to a call"));
   return std::exchange(its.fault, std::nullopt);
+}
+
+void ProcessPool::cancel(std::span<const std::int32_t> envs) {
+  if (!process_.has_loops()) return;
+  const Lock lock(books_.mutex);
+  for (const std::int32_t env : envs) {
+    tables_.cancelled(env).store(books_.asked(env).epoch, std::memory_order_release);
+    tables_.worker(worker_of(env)).cancels.fetch_add(1, std::memory_order_seq_cst);
+    ring_bell(worker_of(env));
+  }
 }
 
 // ---- ending ------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@
 #include "core/received_rows.h"
 #include "core/process/slot_ring.h"
 #include "core/process/wait_pace.h"
+#include "core/process/worker_bells.h"
 
 namespace stepmill {
 
@@ -41,6 +42,8 @@ class ProcessPool final : public Pool {
   // Everything a worker needs to find its data in the arena of `arena_descriptor`.
   ProcessPlan plan() const;
   int arena_descriptor() const { return arena_->descriptor(); }
+  // Of a pool whose workers have event loops: what wakes that of a worker, whichever process it is.
+  int bell_descriptor(std::int32_t worker) const { return bells_.of(worker); }
 
   // Announces a process that will serve as `worker`. The descriptors are duplicated: the pidfd, the pipe that it writes
   // its Python stack to when asked, its outbox. The process has `start_ns` from now to announce itself.
@@ -87,6 +90,9 @@ class ProcessPool final : public Pool {
   void queue_call(std::int32_t env, std::span<const std::byte> call);
   // The answer, or why there is none.
   std::optional<Fault> take_call(std::int32_t env, std::vector<std::byte>& answer);
+
+  // Ends what these envs were asked, if they are at it or about to be, and can be interrupted: their rows come soon.
+  void cancel(std::span<const std::int32_t> envs);
 
   // ---- the pool ----
 
@@ -167,6 +173,7 @@ class ProcessPool final : public Pool {
   const bool watches_resets_;  // resets have another deadline than steps
   ProcessTables tables_;
   const std::size_t tables_offset_;
+  const WorkerBells bells_;
   SlotRing ring_;
   const ProcessChecks checks_;
 

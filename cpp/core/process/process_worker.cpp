@@ -47,6 +47,7 @@ ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const P
       first_(post.first_env),
       count_(post.env_count),
       incarnation_(post.incarnation & 0xffffff),
+      most_running_(plan.process.most_running_in(post.worker)),
       block_(tables_.worker(post.worker)),
       slot_layout_(spec_, plan.batch_size, plan.table.autoreset == SM_SAME_STEP, plan.table.reward_is_float32),
       gather_layout_(spec_, plan.table.num_envs, plan.table.autoreset == SM_SAME_STEP, plan.table.reward_is_float32),
@@ -103,6 +104,7 @@ void ProcessWorker::find_queued() {
 
 std::int32_t ProcessWorker::next() {
   // In async mode an env that came back just now may deserve its turn before those found earlier.
+  if (is_full()) return -1;
   if (queued_.empty() || block_.bell.load(std::memory_order_acquire) != heard_) find_queued();
   while (!queued_.empty()) {
     const std::int32_t env = queued_.back();
@@ -128,6 +130,7 @@ std::int32_t ProcessWorker::next() {
     if (!tables_.word(env).compare_exchange_strong(seen, its.word.pack(), std::memory_order_acq_rel))
       continue;  // the pool was first: it has given up on us
     STEPMILL_KILL_POINT("running");
+    running_ += 1;
     return env;
   }
   return -1;
@@ -149,6 +152,34 @@ void ProcessWorker::sleep() {
   if (block_.bell.load(std::memory_order_seq_cst) == heard_ && !told_to_stop())
     futex_wait(block_.bell, heard_, kNap, true);
   block_.sleeping.store(0, std::memory_order_relaxed);
+}
+
+void ProcessWorker::rise() {
+  block_.sleeping.store(0, std::memory_order_relaxed);
+  block_.said_alive.store(block_.asked_alive.load(std::memory_order_acquire), std::memory_order_release);
+}
+
+bool ProcessWorker::doze() {
+  block_.sleeping.store(1, std::memory_order_seq_cst);
+  // Ringers add to the bell before they look whether we sleep. If no more envs may run, the end of one is what we wait
+  // for.
+  const bool nothing = (is_full() || block_.bell.load(std::memory_order_seq_cst) == heard_) &&
+                       block_.cancels.load(std::memory_order_seq_cst) == cancels_seen_ && !told_to_stop();
+  if (!nothing) block_.sleeping.store(0, std::memory_order_relaxed);
+  return nothing;
+}
+
+std::int32_t ProcessWorker::next_cancelled() {
+  if (const std::uint32_t now = block_.cancels.load(std::memory_order_seq_cst); now != cancels_seen_) {
+    cancels_seen_ = now;
+    cancelled_.clear();
+    for (std::int32_t env = first_; env < first_ + count_; ++env)
+      if (is_cancelled(env)) cancelled_.push_back(env);
+  }
+  if (cancelled_.empty()) return -1;
+  const std::int32_t env = cancelled_.back();
+  cancelled_.pop_back();
+  return env;
 }
 
 std::span<const std::byte> ProcessWorker::mail(std::int32_t env) const {
@@ -211,9 +242,13 @@ void ProcessWorker::end_turn(std::int32_t env) {
   const std::uint64_t begun = tables_.begun(env).load(std::memory_order_relaxed);
   turn_ended_at_ = monotonic_ns();
   const std::uint64_t spent = turn_ended_at_ - (begun >> 2);
-  turn(env).used_ns += spent;
   if (static_cast<Activity>(begun & 3) == Activity::kStep) tables_.times(env).add(spent);
-  block_.busy_ns.fetch_add(spent, std::memory_order_relaxed);
+  running_ -= 1;
+  if (has_loop()) {  // what it used was counted where it ran, and an env that is taken now begins now
+    turn_ended_at_ = 0;
+  } else {
+    add_work(env, spent);
+  }
   block_.steps.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -1,7 +1,8 @@
 // The worker's side: find a queued env, step it, write its row into its slot, commit.
 //
 // Free of Python. The program that drives it (a Python process, a C++ test) calls, for each action: `next`, `advance`
-// (or its own code, for a call), `publish`.
+// (or its own code, for a call), `publish`. If the envs wait for something, it has an event loop, does not `wait`, and
+// may take the next env before it has published the last one: between `advance` and `publish` it does nothing else.
 #pragma once
 
 #include <memory>
@@ -49,11 +50,31 @@ class ProcessWorker {
 
   bool told_to_stop() const { return block_.stop.load(std::memory_order_acquire) == incarnation_; }
 
-  // The queued env that has used the least time so far, now RUNNING; -1 if none is queued. Throws if its order was
-  // overwritten.
+  // The queued env that has used the least time so far, now RUNNING; -1 if none is queued, or as many run as may. Throws
+  // if its order was overwritten.
   std::int32_t next();
   // Sleeps until there may be something to do.
   void wait();
+
+  // ---- instead of `wait`, for a program with an event loop, which a descriptor wakes ----
+
+  // It is awake: the caller need not ring. Says that it is alive.
+  void rise();
+  // From now on the descriptor is written if there is something to do. False: there is something already.
+  bool doze();
+  // An env that had its turn with an action that the pool no longer wants, and may still be at it; -1: none.
+  std::int32_t next_cancelled();
+  bool is_cancelled(std::int32_t env) const {
+    const std::uint32_t epoch = tables_.cancelled(env).load(std::memory_order_acquire);
+    return epoch != 0 && epoch == turn(env).word.epoch;
+  }
+  bool is_full() const { return running_ == most_running_; }
+  // The env whose code runs from now on; -1: none. And for how long it ran, between two waits.
+  void show_running(std::int32_t env) { block_.runs.store(env + 1, std::memory_order_relaxed); }
+  void add_work(std::int32_t env, std::uint64_t ns) {
+    turn(env).used_ns += ns;
+    block_.busy_ns.fetch_add(ns, std::memory_order_relaxed);
+  }
 
   // What the RUNNING env is asked.
   bool is_call(std::int32_t env) const { return turn(env).order.kind == Order::kCall; }
@@ -69,6 +90,7 @@ class ProcessWorker {
   void advance(EnvSet& envs, std::int32_t env);
   // What went wrong in `advance`; empty if nothing did.
   const std::string& fault() const { return fault_; }
+  std::uint32_t epoch(std::int32_t env) const { return turn(env).word.epoch; }
   // Inside `advance`, in `same_step`: the step was good and ended the episode, and now its reset runs.
   void reset_after_end(std::int32_t env);
 
@@ -85,6 +107,7 @@ class ProcessWorker {
     Outbox::Block note, call;
   };
 
+  bool has_loop() const { return plan_.process.has_loops(); }
   Turn& turn(std::int32_t env) { return turns_[static_cast<std::size_t>(env - first_)]; }
   const Turn& turn(std::int32_t env) const { return turns_[static_cast<std::size_t>(env - first_)]; }
   void find_queued();
@@ -102,6 +125,7 @@ class ProcessWorker {
   SlotRing ring_;
   const std::int32_t worker_, first_, count_;
   const std::uint32_t incarnation_;
+  const std::int32_t most_running_;
   WorkerBlock& block_;
   const BatchLayout slot_layout_, gather_layout_, row_layout_;
 
@@ -122,6 +146,9 @@ class ProcessWorker {
   std::vector<std::int32_t> queued_;  // found, least used first from the end
   std::uint32_t heard_ = 0;           // the bell when they were found
   std::uint64_t turn_ended_at_ = 0;   // of the last env that had its turn since then; 0: none had
+  std::int32_t running_ = 0;          // envs
+  std::uint32_t cancels_seen_ = 0;
+  std::vector<std::int32_t> cancelled_;  // found
   AwakeWait awake_wait_;
 };
 

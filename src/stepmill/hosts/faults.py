@@ -60,7 +60,11 @@ class Fault:
 
     def with_cause(self, raised: _NoteOfError | None) -> Fault:
         """The same fault with the exception that came with the env's row, if any."""
-        return self if raised is None else self.caused_by(raised.error, raised.phase, raised.message or self.message)
+        if raised is None:
+            return self
+        if isinstance(raised.error, EnvTimeoutError):  # ours: the worker has interrupted the env at its deadline
+            return replace(self, kind=EnvTimeoutError, message=str(raised.error), phase=raised.phase or self.phase)
+        return self.caused_by(raised.error, raised.phase, raised.message or self.message)
 
     def error(self) -> EnvError:
         text = f"env {self.env_id} failed in {self.phase} (episode {self.episode}, step {self.step}): {self.message}"

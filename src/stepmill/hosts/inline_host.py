@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepmill import _native
 from stepmill.errors import EnvError
@@ -24,6 +26,9 @@ from stepmill.sources.source import PythonSource
 from stepmill.system.uninterrupted import uninterrupted
 from stepmill.values.spaces import flatten
 
+if TYPE_CHECKING:  # imported where it is needed: it brings asyncio
+    from stepmill.hosts.coroutines import OwnLoop
+
 
 class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
     """A ``Host`` whose envs are stepped one after another, in ``recv``."""
@@ -34,6 +39,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
     state_ways = WAYS
     keeps_former = False  # whether envs elsewhere may not take their states, so that those here are put back
     state_advice = ELSEWHERE  # for envs that have no state
+    _own_loop: OwnLoop | None = None  # of envs whose methods are coroutines
 
     def __init__(
         self,
@@ -50,6 +56,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
             self._build_envs()
             self._describe(settings, finisher)
             has_objects = bool(self.observation.object_spaces)
+            loop = self._own_loop
             super().__init__(
                 **host_arguments(source.id, self.backend, settings, None),
                 **python_env_arguments(self.observation, self.action, self.described, self._infos),
@@ -57,6 +64,9 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
                 limits=self.episode_limits,
                 snapshot=snapshot,
                 objects_of=object_copier(self.observation.tree) if has_objects else None,
+                await_now=None if loop is None else loop.run,
+                episode_over=None if loop is None else loop.end_episode,
+                check_usable=None if loop is None else loop.check_usable,
             )
             for env_id in self._builder.models:
                 self.before_reset(env_id, self._builder.models.before_reset(env_id))
@@ -81,6 +91,11 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         self.num_players, self.player_kinds = described.num_players, described.player_kinds
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
         self.info_space = described.info_space
+        if described.is_async:
+            from stepmill.hosts.coroutines import OwnLoop
+
+            OwnLoop.check_usable()
+            self._own_loop = OwnLoop()
         self._infos = info_leaves(described.info_space if finisher.takes_info_arrays else None, settings.autoreset)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)
         self._finish = finisher(self.observation, policy, settings.autoreset)
@@ -119,7 +134,8 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
                 self.fail_next(env_id, error)
 
     def _renew(self, env_id: int) -> None:
-        close_quietly(self._envs[env_id])
+        with contextlib.suppress(Exception):
+            self._awaited(env_id, self._envs[env_id].close())
         self._put_env(env_id, self._builder.build(env_id))
 
     def _put_env(self, env_id: int, env: Any) -> None:
@@ -216,13 +232,20 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
         return tuple(frames)
 
     def _draw(self, env_id: int) -> Any:
-        return self._envs[env_id].render()
+        return self._awaited(env_id, self._envs[env_id].render())
+
+    def _awaited(self, env_id: int, value: Any) -> Any:
+        """What a method has returned or, if it is a coroutine, what comes of it."""
+        if self._own_loop is None or not inspect.isawaitable(value):
+            return value
+        self._own_loop.check_usable()
+        return self._own_loop.run(env_id, value)
 
     def _each(self, phase: str, env_ids: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
         out = []
         for env_id in env_ids:
             with contained(env_id, phase):
-                out.append(function(self._envs[env_id]))
+                out.append(self._awaited(env_id, function(self._envs[env_id])))
         return out
 
     # ---- ending ------------------------------------------------------------------------------
@@ -237,11 +260,13 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
             env_id = self._num_envs - len(self._envs)
             env = self._envs.pop(0)
             try:
-                env.close()
+                self._awaited(env_id, env.close())
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
                 errors.append(Fault.in_call(env_id, "close", error))
+        if self._own_loop is not None:
+            self._own_loop.close()
         if errors:
             raise EnvError.gather(errors)
 

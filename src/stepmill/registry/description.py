@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,12 @@ def player_rows(space: spaces.Space[Any], envs: int, players: int, kinds: tuple[
     return spaces.Dict({kind: batch_space(one, envs * kinds.count(kind)) for kind, one in space.items()})
 
 
+@functools.lru_cache(64)
+def has_coroutines(kind: type) -> bool:
+    """Whether envs of a class have a ``reset`` or ``step`` that is a coroutine."""
+    return any(inspect.iscoroutinefunction(getattr(kind, name, None)) for name in ("reset", "step"))
+
+
 @dataclass(frozen=True)
 class EnvDescription:
     """Describes one env. All envs of a pool have the same spaces and the same number of players."""
@@ -33,6 +40,7 @@ class EnvDescription:
     player_kinds: tuple[str, ...] = ()  # of each player; empty if all have the same spaces
     players_vary: bool = False  # they come and go
     info_space: spaces.Dict | None = None  # the keys of its infos that travel as arrays, like observations
+    is_async: bool = False  # its methods are coroutines
 
     @classmethod
     def of(cls, env: Any) -> EnvDescription:
@@ -46,17 +54,21 @@ class EnvDescription:
             getattr(env, "player_kinds", ()),
             getattr(env, "players_vary", False),
             info_space if isinstance(info_space, spaces.Dict) else None,
+            has_coroutines(type(env)),
         )
 
     @classmethod
     def of_all(cls, envs: Sequence[Any]) -> EnvDescription:
-        """Describes the first; what it says about infos holds for all."""
+        """Describes the first; what it says about infos and coroutines holds for all."""
         first = cls.of(envs[0])
-        return first if first.info_space is None else functools.reduce(cls.common, map(cls.of, envs))
+        if first.info_space is not None:
+            return functools.reduce(cls.common, map(cls.of, envs))
+        return replace(first, is_async=any(map(has_coroutines, {type(env) for env in envs})))
 
     def common(self, other: EnvDescription) -> EnvDescription:
         """The description for both: infos travel as arrays only if they are declared alike."""
-        return self if self.info_space == other.info_space else replace(self, info_space=None)
+        infos = self.info_space if self.info_space == other.info_space else None
+        return replace(self, info_space=infos, is_async=self.is_async or other.is_async)
 
     def check_like(self, env_id: int, first: EnvDescription, first_id: int) -> None:
         """Raises if this env, ``env_id``, cannot share a pool with ``first``."""

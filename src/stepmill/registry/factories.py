@@ -115,7 +115,11 @@ def accepts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
 def close_quietly(env: Any) -> None:
     """Closes an env that is not needed. Errors are dropped, they would hide the one that led here; Ctrl-C is not."""
     try:
-        env.close()
+        closing = env.close()
+        if inspect.iscoroutine(closing):
+            from stepmill.system.coroutines import let_end
+
+            let_end(closing)
     except KeyboardInterrupt:
         raise
     except BaseException:

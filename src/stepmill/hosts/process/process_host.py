@@ -48,6 +48,8 @@ _ATTACH_S = 5.0
 _CLOSE_S = 5.0
 # How long a worker has to finish a call that was given up.
 _STUCK_S = 5.0
+# How long a coroutine may take to end when it is cancelled at its deadline.
+_GRACE_S = 1.0
 
 
 class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
@@ -110,12 +112,16 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
     def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         """Builds the native half, and what every worker is told about it."""
         pool, envs = self._native_arguments(source, settings)
+        limits = {"step_timeout": settings.step_timeout or 0.0, "reset_timeout": settings.reset_timeout or 0.0}
+        has_loop = isinstance(source, PythonSource) and self.described.is_async
+        is_cancelled = has_loop and not settings.process.threads  # at a deadline
         super().__init__(
             **pool,
             **envs,
             first_envs=[share.first for share in self._launcher.shares],
-            step_timeout=settings.step_timeout or 0.0,
-            reset_timeout=settings.reset_timeout or 0.0,
+            most_running=min(settings.process.max_running or settings.num_envs, settings.num_envs) * has_loop,
+            **limits,
+            grace=_GRACE_S * is_cancelled,
             obituaries=self._launcher.obituary_fd,
         )
         self._is_built = True
@@ -124,13 +130,15 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
             "spec": _without_bounds(envs["spec"]),
             "plan": self.plan(),
             "has_objects": bool(self.observation.object_spaces),
+            # None, or the deadlines that the worker's own event loop sees to.
+            "loop": {name: limit for name, limit in limits.items() if limit and is_cancelled} if has_loop else None,
         }
 
     def _attach(self, worker: WorkerHandle) -> None:
         """Tells the engine to watch a worker, and sends the worker what it needs to serve."""
         fds = [_native.create_outbox()]
         try:
-            (outbox,) = fds
+            outbox = fds[0]
             self.admit(
                 worker.worker_id,
                 worker.incarnation,
@@ -150,6 +158,8 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
                 "incarnation": worker.incarnation,
                 "env_count": worker.envs[1] - worker.envs[0],
             }
+            if self._attachment["loop"] is not None:
+                fds.append(os.dup(self.bell(worker.worker_id)))
             if changes := self._model_changes_of(range(*worker.envs)):
                 fds.append(_file_of(dumps(changes, to=self._destination)))
             with contextlib.suppress(WireClosed, WireTimeout):  # it died or is stuck: the engine will notice

@@ -7,11 +7,12 @@ does not fit in arrays: reset options and objects on the way in; infos, objects 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepmill import _native
 from stepmill.errors import EnvError, StateError
@@ -21,7 +22,7 @@ from stepmill.hosts.process.forked.clone import Awakening, ForkedProcess
 from stepmill.hosts.process.forked.unforkable import identity
 from stepmill.hosts.process.notes import object_packer, write_note, write_text
 from stepmill.hosts.process.remote_error import describe
-from stepmill.hosts.process.wire import close_all
+from stepmill.hosts.process.wire import close_all, out_of_reach
 from stepmill.hosts.python_states import BY_FORK, PythonStates
 from stepmill.hosts.rows import snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
@@ -31,6 +32,9 @@ from stepmill.sources.drawing import Renderer
 from stepmill.sources.models.env_model import ask_model
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.system.guardian import exit_if_forked
+
+if TYPE_CHECKING:  # imported where it is needed: it brings asyncio
+    from stepmill.hosts.process.forked.event_loop import EventLoop
 
 
 def serve(
@@ -48,13 +52,23 @@ def serve(
     """
     worker_id, first_env, attachment = post
     arena, outbox, *changes = fds
-    service = _Service(worker_id, source, builder, envs, first_env, process)
+    loop = None
+    if attachment["loop"] is not None:
+        from stepmill.hosts.process.forked.event_loop import EventLoop
+
+        bell, *changes = changes
+        loop = EventLoop(out_of_reach(os.dup(bell)), attachment["loop"])
+    service = _Service(worker_id, source, builder, envs, first_env, process, loop)
     service.connect(attachment, arena, outbox)
     for fd in changes:  # what was set while other workers had these envs
         for env_id, change in _read(fd).items():
             service.ask_model_of(env_id, "set_model", change)
     for fd in fds:
         os.close(fd)
+    if loop is not None:
+        set_current_env(loop.current_env)
+        loop.run()
+        return loop.close_envs(envs, first_env)
     set_current_env(lambda: None if service.worker.running < 0 else service.worker.running)
     service.run()
     if service.renderer is not None:
@@ -90,7 +104,9 @@ class _Service:
         envs: list[Any],
         first_env: int,
         process: ForkedProcess,
+        loop: EventLoop | None,
     ) -> None:
+        self._loop = loop
         self._worker_id, self._source, self._builder = worker_id, source, builder
         self._envs, self.first_env = envs, first_env
         self._process = process
@@ -129,6 +145,7 @@ class _Service:
             "read_mail": self._read_mail,
             "worker": self._worker_id,
             "first_env": first_env,
+            "loop": self._loop,
         }
         if isinstance(source, NativeSource):
             configs = source.configs[first_env : first_env + attachment["env_count"]]
@@ -143,6 +160,8 @@ class _Service:
             objects_of=object_packer(attachment["observation_tree"]) if attachment["has_objects"] else None,
             write_note=write_note,
         )
+        if self._loop is not None:
+            self._loop.worker = self.worker
         for env_id in self._builder.models if self._builder is not None else ():
             self._model_changed(env_id)
 
@@ -163,7 +182,7 @@ class _Service:
         else:
             self.worker.before_reset(env_id, self._builder.models.before_reset(env_id))
 
-    def _answer(self, env_id: int, question: bytes) -> bytes:
+    def _answer(self, env_id: int, question: bytes) -> bytes | Awaitable[bytes]:
         """Does what the pool asks of one env. Never raises: an exception becomes the answer."""
         try:
             kind, name, args, kwargs = pickle.loads(question)
@@ -180,7 +199,10 @@ class _Service:
                 value = getattr(self._states, name)(env_id, *args)
             else:
                 value = _do(self._env(env_id), kind, name, args, kwargs)
-            return outgoing.pickled_answer(f"{kind} {name!r} of env {env_id}", value)
+            what = f"{kind} {name!r} of env {env_id}"
+            if self._loop is not None and inspect.isawaitable(value):
+                return _answer_later(what, value)
+            return outgoing.pickled_answer(what, value)
         except Awakening:  # this is another process: the question was not asked here
             raise
         except BaseException as error:
@@ -224,7 +246,7 @@ class _Service:
     def _states(self) -> _PythonAnswers | _NativeAnswers:
         if self._builder is None:
             return _NativeAnswers(self.worker)
-        alone = len(self._envs) == 1
+        alone = len(self._envs) == 1 and self._loop is None  # a fork would share the loop's descriptors
         states = PythonStates(self.worker, self._env, self._put_saved, self._renew, set(), "" if alone else BY_FORK)
         return _PythonAnswers(self.worker, states, partial(self._process.clone, self._mappings) if alone else None)
 
@@ -288,6 +310,13 @@ class _NativeAnswers:
 
 
 # ---- calls ---------------------------------------------------------------------------------------
+
+
+async def _answer_later(what: str, value: Awaitable[Any]) -> bytes:
+    try:
+        return outgoing.pickled_answer(what, await value)
+    except BaseException as error:  # as in ``_answer``
+        return pickle.dumps((False, describe(error)))
 
 
 def _do(env: Any, kind: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,172 @@
+#include "bindings/python/numpy_api.h"
+
+#include "bindings/hosts/turn.h"
+
+#include "bindings/hosts/worker_object.h"
+#include "bindings/python/errors.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace stepmill {
+namespace {
+
+// What `await` would iterate over.
+nb::object iterator_of(nb::handle awaitable) {
+  if (PyCoro_CheckExact(awaitable.ptr())) return nb::borrow(awaitable);  // itself, without a wrapper in between
+  return owned(Py_TYPE(awaitable.ptr())->tp_as_async->am_await(awaitable.ptr()));
+}
+
+}  // namespace
+
+Turn::Turn(WorkerObject& worker, std::int32_t env, nb::object awaited) : worker_(worker), env_(env) {
+  begin(std::move(awaited));
+}
+
+void Turn::begin(nb::object awaited) {
+  awaited_ = std::move(awaited);
+  driven_ = nb::object();
+  phase_ = worker_.phase(env_);
+  number_ += 1;
+}
+
+PySendResult Turn::send(PyObject* value, PyObject** result) {
+  const WorkerObject::Working working(worker_, env_);
+  PyObject* got = nullptr;
+  PySendResult status = PYGEN_ERROR;
+  try {
+    if (!driven_.is_valid()) driven_ = iterator_of(awaited_);
+    status = PyIter_Send(driven_.ptr(), value, &got);
+  } catch (nb::python_error& error) {  // its __await__ has raised
+    error.restore();
+  }
+  return drive(status, nb::steal(got), result);
+}
+
+nb::object Turn::raise_inside(nb::args exception) {
+  const WorkerObject::Working working(worker_, env_);
+  PyObject* got = nullptr;
+  try {
+    if (!driven_.is_valid()) driven_ = iterator_of(awaited_);
+    got = driven_.attr("throw")(exception[0]).release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  }
+  PySendResult status = got ? PYGEN_NEXT : PYGEN_ERROR;
+  if (!got && PyErr_ExceptionMatches(PyExc_StopIteration)) {
+    const nb::object stop = take_exception();
+    got = PyObject_GetAttrString(stop.ptr(), "value");
+    status = got ? PYGEN_RETURN : PYGEN_ERROR;
+  }
+  PyObject* result = nullptr;
+  status = drive(status, nb::steal(got), &result);
+  if (status == PYGEN_NEXT) return nb::steal(result);
+  if (status == PYGEN_RETURN) {
+    Py_XDECREF(result);
+    PyErr_SetNone(PyExc_StopIteration);
+  }
+  throw nb::python_error();
+}
+
+// Goes on from what the driven one has done, until something has to be waited for.
+PySendResult Turn::drive(PySendResult status, nb::object value, PyObject** result) {
+  try {
+    for (;;) {
+      worker_.leave_if_forked();
+      if (status == PYGEN_NEXT) {
+        *result = value.release().ptr();
+        return PYGEN_NEXT;
+      }
+      nb::object error = status == PYGEN_ERROR ? take_exception() : nb::object();
+      if (failure_.is_valid()) {
+        error = std::move(failure_);
+        failure_ = value = nb::object();
+      }
+      nb::object next = worker_.go_on(env_, std::move(value), std::move(error));
+      if (!next.is_valid()) break;
+      begin(std::move(next));
+      worker_.tell_waiting(*this);
+      driven_ = iterator_of(awaited_);
+      PyObject* got = nullptr;
+      status = PyIter_Send(driven_.ptr(), Py_None, &got);
+      value = nb::steal(got);
+    }
+  } catch (nb::python_error& error) {  // not one of the env: the worker cannot go on
+    worker_.break_off(nb::borrow(error.value()));
+  } catch (const std::exception& error) {
+    worker_.break_off(nb::borrow(PyExc_RuntimeError)(to_text(error.what())));
+  }
+  clear_references();
+  phase_ = "";
+  number_ += 1;
+  *result = Py_NewRef(Py_None);
+  return PYGEN_RETURN;
+}
+
+void Turn::close() { clear_references(); }
+
+int Turn::traverse(visitproc visit, void* arg) const {
+  for (const nb::object* one : {&awaited_, &driven_, &task_, &failure_}) Py_VISIT(one->ptr());
+  return 0;
+}
+
+void Turn::clear_references() { awaited_ = driven_ = task_ = failure_ = nb::object(); }
+
+// ---- for Python --------------------------------------------------------------------------------
+
+namespace {
+
+Turn& turn_in(PyObject* self) { return *nb::inst_ptr<Turn>(self); }
+
+PySendResult send(PyObject* self, PyObject* value, PyObject** result) { return turn_in(self).send(value, result); }
+
+PyObject* next(PyObject* self) {
+  PyObject* result = nullptr;
+  if (turn_in(self).send(Py_None, &result) == PYGEN_NEXT) return result;
+  Py_XDECREF(result);
+  return nullptr;  // the end
+}
+
+PyObject* itself(PyObject* self) { return Py_NewRef(self); }
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? turn_in(self).traverse(visit, arg) : 0;
+}
+
+int clear(PyObject* self) {
+  if (nb::inst_ready(self)) turn_in(self).clear_references();
+  return 0;
+}
+
+PyType_Slot slots[] = {{Py_am_send, reinterpret_cast<void*>(send)},
+                       {Py_am_await, reinterpret_cast<void*>(itself)},
+                       {Py_tp_iter, reinterpret_cast<void*>(itself)},
+                       {Py_tp_iternext, reinterpret_cast<void*>(next)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {0, nullptr}};
+
+}  // namespace
+
+void register_turn(nb::module_& m) {
+  nb::class_<Turn>(m, "Turn", nb::type_slots(slots))
+      .def("send", [](nb::handle self, nb::handle value) {
+        PyObject* result = nullptr;
+        const PySendResult status = turn_in(self.ptr()).send(value.ptr(), &result);
+        if (status == PYGEN_NEXT) return nb::steal(result);
+        Py_XDECREF(result);
+        PyErr_SetNone(PyExc_StopIteration);
+        throw nb::python_error();
+      }, "value"_a.none())
+      .def("throw", &Turn::raise_inside)
+      .def("close", &Turn::close)
+      .def("fail_with", &Turn::fail_with, "error"_a)
+      .def_prop_ro("env_id", &Turn::env)
+      .def_prop_ro("phase", &Turn::phase)
+      .def_prop_ro("number", &Turn::number)
+      .def_prop_ro("awaited", &Turn::awaited)
+      .def_prop_rw("task", &Turn::task, &Turn::set_task);
+}
+
+}  // namespace stepmill
