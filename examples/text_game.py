@@ -84,6 +84,9 @@ class Mine:
             return "You see the sun.", float(self.hall), True, False, {}
         return self.go_on(), 0.0, False, False, {}
 
+    async def close(self) -> None:
+        """Here an env closes its connection, which its first ``reset`` has opened."""
+
     def go_on(self) -> str:
         self.hall += 1
         self.signs = self.game.choice(list(self.SIGNS), 2)
@@ -153,6 +156,15 @@ class Steps(NamedTuple):
             chosen = ~np.isin(self.env_id, self.env_id[self.abnormal])
         return Steps(*(part[chosen] for part in self))
 
+    def returns(self, values: np.ndarray) -> np.ndarray:
+        """From each step on, where texts are worth this."""
+        returns: np.ndarray = self.reward + np.where(self.ended, 0.0, values[self.following])
+        return returns
+
+    @classmethod
+    def joined(cls, parts: list[Steps]) -> Steps:
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
 
 class Player:
     """A linear softmax policy over the words of a text."""
@@ -201,10 +213,10 @@ class Player:
             in_flight += len(ids) - len(ended)
             if len(ids):
                 pool.send(action[ids], ids)
-        return np.concatenate(starts), Steps(*map(np.concatenate, zip(*batches, strict=True)))
+        return np.concatenate(starts), Steps.joined(batches)
 
-    def values(self, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
-        """The value of each text, and the return from each step on, where these steps are all that is known.
+    def values(self, steps: Steps) -> np.ndarray:
+        """The value of each text, where these steps are all that is known of the game.
 
         An action is worth the mean of what its steps led to, a text the mean over the actions of the policy. So an action
         that fails often is not taken for one that is seldom chosen. Those not seen in a text count for nothing there, and
@@ -216,18 +228,16 @@ class Player:
         weights = policy * (seen > 0).reshape(policy.shape)
         is_known = weights.any(1)
         values, before = np.zeros(len(policy)), None
-        while before is None or not np.array_equal(values, before):  # at most as often as an episode has steps
+        while before is None or not np.allclose(values, before):  # at most as often as an episode has steps
             before = values
-            returns = steps.reward + np.where(steps.ended, 0.0, values[steps.following])
-            mean = (np.bincount(pair, returns, size) / np.maximum(seen, 1)).reshape(policy.shape)
+            mean = (np.bincount(pair, steps.returns(values), size) / np.maximum(seen, 1)).reshape(policy.shape)
             values = (weights * mean).sum(1) / np.where(is_known, weights.sum(1), 1.0)
             values[~is_known] = values[steps.text].mean()
-        return values, returns
+        return values
 
-    def learn(self, steps: Steps) -> None:
+    def learn(self, steps: Steps, values: np.ndarray) -> None:
         """REINFORCE with a baseline: a step that was better than its text is worth becomes more likely."""
-        values, returns = self.values(steps)
-        advantages = returns - values[steps.text]
+        advantages = steps.returns(values) - values[steps.text]
         advantages /= advantages.std() + 1e-8
         policy = self.policy()
         gradient = np.zeros_like(policy)
@@ -279,30 +289,33 @@ def make(args: argparse.Namespace, wait: float, fails: float, seed: int) -> Any:
     )
 
 
-def train(args: argparse.Namespace) -> Player:
+def train(args: argparse.Namespace) -> None:
     player = Player(args.seed, args.learning_rate)
-    steps_made = failed = 0
+    # What halls are worth is found from all steps so far: how the game goes on after an action is not up to the policy.
+    known: dict[str, list[Steps]] = {"mask": [], args.failures: []}
+    made = failed = 0
     began = time.perf_counter()
     with make(args, args.wait, args.fails, args.seed) as pool, make(args, 0.0, 0.0, args.seed + 1_000_000) as honest:
         for update in range(args.updates + 1):
             starts, steps = player.play(pool)
-            steps_made, failed = steps_made + len(steps.text), failed + int(steps.abnormal.sum())
-            told = estimates(player, starts, steps, args.num_envs)
+            made, failed = made + len(steps.text), failed + int(steps.abnormal.sum())
+            for how, parts in known.items():
+                parts.append(steps.learned_from(how))
+            values = {how: player.values(Steps.joined(parts)) for how, parts in known.items()}
+            told = estimates(values["mask"][starts], steps, args.num_envs)
             returns = returns_of(player.play(honest)[1], args.num_envs)
-            show(args, update, steps_made, failed, time.perf_counter() - began, told, float(returns.mean()))
+            show(args, update, made, failed, time.perf_counter() - began, told, float(returns.mean()))
             if update < args.updates:
-                player.learn(steps.learned_from(args.failures))
+                player.learn(known[args.failures][-1], values[args.failures])
     print()
-    tell(args, failed, steps_made, time.perf_counter() - began, told, returns)
-    return player
+    tell(args, failed, made, time.perf_counter() - began, told, returns)
 
 
-def estimates(player: Player, starts: np.ndarray, steps: Steps, num_envs: int) -> dict[str, float]:
-    """The mean return of the policy, as each way to deal with failures sees it."""
-    values, _ = player.values(steps.learned_from("mask"))
+def estimates(values: np.ndarray, steps: Steps, num_envs: int) -> dict[str, float]:
+    """The mean return, as each way to deal with failures sees it. The first needs the values of the first texts."""
     complete = steps.learned_from("drop")
     return {
-        "mask": float(values[starts].mean()),
+        "mask": float(values.mean()),
         "drop": float(complete.reward.sum() / max(1, complete.ended.sum())),
         "zero": float(complete.reward.sum() / num_envs),
     }
