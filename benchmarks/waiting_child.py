@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import string
 import sys
 import time
@@ -175,7 +176,7 @@ def main(name: str, num_envs: int, seconds: float) -> None:
     steps = contestant.run(seconds)
     took, cpu = time.perf_counter() - start, cpu_seconds() - started
     found = {"steps_per_s": steps / took, "cpu_us": cpu / steps * 1e6, "make_cpu_s": made - before}
-    print(json.dumps({**found, "memory": memory()}), flush=True)
+    print(json.dumps(found | (memory() or {"bytes": math.nan, "processes": 0})), flush=True)
     contestant.close()
 
 
