@@ -365,6 +365,10 @@ def _prepare(
         settings.max_num_players,
         settings.python,
     )
+    if settings.process.threads:
+        if not isinstance(source, PythonSource):
+            raise UnsupportedError(f"threads=True is for Python envs that block while they wait: {source.id} is native")
+        source = replace(source, threads=True)
     if isinstance(source, PythonSource):
         if settings.backend != "ray":
             settings = with_workers_for(source, settings, given.get("num_workers"))

@@ -199,11 +199,37 @@ std::uint64_t ProcessMonitor::check_env(Lock& lock, std::int32_t env) {
   if (limit == 0) return 0;
   const std::uint64_t spent = monotonic_ns() - run->since;
   if (spent < limit + deadlines_.grace) return limit + deadlines_.grace - spent;
-  miss_step(lock, env, *now, resets, limit);
+  if (!blame_blocker(lock, env)) miss_step(lock, env, *now, resets, limit);
   return 0;
 }
 
+// An env may be late because another one does not let the loop come around: then it is that one's fault.
+bool ProcessMonitor::blame_blocker(Lock& lock, std::int32_t late) {
+  const std::int32_t worker = books_.roster.worker_of(late);
+  const Pulse& pulse = pulses_[static_cast<std::size_t>(worker)];
+  const Life& life = books_.roster.crew(worker).life;
+  if (!has_loops_ || pulse.life != life.number || checks_.said_alive(worker, pulse.number)) return false;
+  const std::int32_t env = checks_.runs(worker);
+  if (env < 0 || env == late || books_.roster.worker_of(env) != worker || !books_.is_awaited(env)) return false;
+  const auto now = checks_.word(env, books_.asked(env));
+  if (!now || now->stage != Stage::kRunning) return false;
+  give_up(lock, env, *now, SM_IN_STEP,
+          "it has blocked the event loop of its worker, so that env " + std::to_string(late) + " missed its deadline",
+          "blocked its event loop");
+  return true;
+}
+
 void ProcessMonitor::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool reset, std::uint64_t limit) {
+  const char* const setting = reset ? "reset_timeout=" : "step_timeout=";
+  give_up(lock, env, seen, reset ? SM_IN_RESET : SM_IN_STEP,
+          std::string("it ran longer than ") + setting + seconds(limit) + " s" +
+              (deadlines_.grace ? ", and did not end when it was cancelled" : ""),
+          "missed its deadline");
+}
+
+// Ends the worker of an env because of what that did.
+void ProcessMonitor::give_up(Lock& lock, std::int32_t env, EnvWord seen, int phase, const std::string& what,
+                             const char* fault) {
   std::uint64_t expected = seen.pack();
   if (!tables_.word(env).compare_exchange_strong(expected, seen.at(Stage::kFault).pack(), std::memory_order_seq_cst))
     return;  // it finished at the last moment
@@ -211,16 +237,12 @@ void ProcessMonitor::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool 
   const Life& life = books_.roster.crew_of(env).life;
   const std::string stack = read_stack(lock, life);
   life.signal(SIGKILL);
-  const char* const setting = reset ? "reset_timeout=" : "step_timeout=";
-  books_.answer(env, seen, {.phase = reset ? SM_IN_RESET : SM_IN_STEP,
-                            .message = std::string("it ran longer than ") + setting + seconds(limit) + " s" +
-                                       (deadlines_.grace ? ", did not end when it was cancelled" : "") + stack,
-                            .kind = Fault::kLate});
+  books_.answer(env, seen, {.phase = phase, .message = what + stack, .kind = Fault::kLate});
   // The other envs that it ran.
   books_.retire(books_.roster.worker_of(env),
                 {.phase = SM_IN_STEP,
                  .message = "its worker process (pid " + std::to_string(life.pid) + ") was ended because env " +
-                            std::to_string(env) + ", which it also ran, missed its deadline",
+                            std::to_string(env) + ", which it also ran, " + fault,
                  .kind = Fault::kDied});
 }
 

@@ -56,6 +56,8 @@ class ProcessMonitor {
   std::uint64_t check_start(Lock& lock, std::int32_t worker);
   std::uint64_t check_env(Lock& lock, std::int32_t env);
   void miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool resets, std::uint64_t limit);
+  void give_up(Lock& lock, std::int32_t env, EnvWord seen, int phase, const std::string& what, const char* fault);
+  bool blame_blocker(Lock& lock, std::int32_t late);
   std::uint64_t report_slow(Lock& lock);
   bool is_slow(std::int32_t env, std::uint64_t& next) const;
   std::string describe_slow(Lock& lock, std::int32_t env, bool with_stack);

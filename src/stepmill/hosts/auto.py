@@ -18,7 +18,7 @@ from stepmill import _native
 from stepmill.errors import ConfigError
 from stepmill.hosts.process.caller.launcher import Launcher
 from stepmill.hosts.process.trial import StepCost, StepTrial
-from stepmill.registry.description import has_coroutines
+from stepmill.registry.description import defines_coroutines
 from stepmill.registry.factories import EnvFactory
 from stepmill.registry.records import GymnasiumFactory
 from stepmill.settings import Settings
@@ -137,7 +137,7 @@ def _are_heavy(source: PythonSource) -> bool:
 def _are_async(source: PythonSource) -> bool:
     """Whether the class of the first env says that its methods are coroutines."""
     kind, _ = _taken_apart(source.envs[0].factory)
-    return isinstance(kind, type) and has_coroutines(kind)
+    return isinstance(kind, type) and defines_coroutines(kind)
 
 
 def _first_stands_for_all(source: PythonSource, settings: Settings) -> bool:

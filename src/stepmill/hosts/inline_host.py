@@ -18,7 +18,7 @@ from stepmill.hosts.python_states import ELSEWHERE, WAYS, PythonStates, common_k
 from stepmill.hosts.rows import Note, RowFinisher, object_copier, object_parts, snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.description import EnvDescription
-from stepmill.registry.factories import close_quietly
+from stepmill.registry.factories import close_env, close_quietly
 from stepmill.settings import Settings, check_players
 from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
@@ -135,7 +135,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
     def _renew(self, env_id: int) -> None:
         with contextlib.suppress(Exception):
-            self._awaited(env_id, self._envs[env_id].close())
+            self._awaited(env_id, close_env(self._envs[env_id]))
         self._put_env(env_id, self._builder.build(env_id))
 
     def _put_env(self, env_id: int, env: Any) -> None:
@@ -260,7 +260,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
             env_id = self._num_envs - len(self._envs)
             env = self._envs.pop(0)
             try:
-                self._awaited(env_id, env.close())
+                self._awaited(env_id, close_env(env))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:

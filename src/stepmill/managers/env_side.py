@@ -9,13 +9,14 @@ import gymnasium
 from gymnasium import spaces
 
 from stepmill.envs.adapters import as_base_env, as_pool_env, is_pettingzoo
-from stepmill.envs.adapters.as_gymnasium import AsGymnasium
+from stepmill.envs.adapters.as_gymnasium import AsGymnasium, gymnasium_of
 from stepmill.envs.adapters.ding import DingAsBaseEnv, DingAsItIs, is_ding_env
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of, info_of
 from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe
 from stepmill.registry.attributes import get_attribute, has_attribute, set_attribute
+from stepmill.registry.description import has_coroutines
 from stepmill.registry.env_state import HasLayerState
 from stepmill.values.spaces import AnyValue
 
@@ -43,7 +44,7 @@ class ManagedEnvFactory:
         if isinstance(env, DingAsBaseEnv):
             return DingAsItIs(env, self.pickles_observations)
         if isinstance(env, BaseEnv) and self.pickles_observations:  # rows of several agents stay together
-            return AsGymnasium(env, by_value=True)
+            return gymnasium_of(env, by_value=True)
         return env if isinstance(env, gymnasium.Env) else as_pool_env(env, env_id)
 
 
@@ -67,6 +68,7 @@ class _PickledObservations(HasLayerState, gymnasium.Env[Any, Any]):
         self.action_space = env.action_space
         self.metadata = dict(getattr(env, "metadata", None) or {})
         self.render_mode = getattr(env, "render_mode", None)
+        self.has_coroutines = has_coroutines(env)
 
     def _state_inside(self) -> Any:
         return self.env
@@ -80,9 +82,8 @@ class _PickledObservations(HasLayerState, gymnasium.Env[Any, Any]):
     def render(self) -> Any:
         return self.env.render()
 
-    def close(self) -> None:
-        if hasattr(self.env, "close"):
-            self.env.close()
+    def close(self) -> Any:
+        return self.env.close() if hasattr(self.env, "close") else None
 
     def __repr__(self) -> str:
         """The env inside."""

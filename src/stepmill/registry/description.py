@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import gymnasium
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
@@ -22,10 +23,32 @@ def player_rows(space: spaces.Space[Any], envs: int, players: int, kinds: tuple[
     return spaces.Dict({kind: batch_space(one, envs * kinds.count(kind)) for kind, one in space.items()})
 
 
-@functools.lru_cache(64)
-def has_coroutines(kind: type) -> bool:
+@functools.lru_cache(256)
+def defines_coroutines(kind: type) -> bool:
     """Whether envs of a class have a ``reset`` or ``step`` that is a coroutine."""
     return any(inspect.iscoroutinefunction(getattr(kind, name, None)) for name in ("reset", "step"))
+
+
+def has_coroutines(env: Any) -> bool:
+    """Whether an env has such methods, itself or inside of wrappers. An adapter that passes them on says so."""
+    while not defines_coroutines(type(env)):
+        if not isinstance(env, gymnasium.Wrapper):
+            return bool(getattr(env, "has_coroutines", False))
+        env = env.env
+    return True
+
+
+def blind_wrapper(env: Any) -> gymnasium.Wrapper[Any, Any, Any, Any] | None:
+    """The outermost of Gymnasium's wrappers that takes a coroutine for the result of ``reset`` or ``step``."""
+    if not has_coroutines(env):
+        return None
+    while isinstance(env, gymnasium.Wrapper):
+        for name in ("reset", "step"):
+            own = getattr(type(env), name)
+            if own is not getattr(gymnasium.Wrapper, name) and not inspect.iscoroutinefunction(own):
+                return env
+        env = env.env
+    return None
 
 
 @dataclass(frozen=True)
@@ -54,7 +77,7 @@ class EnvDescription:
             getattr(env, "player_kinds", ()),
             getattr(env, "players_vary", False),
             info_space if isinstance(info_space, spaces.Dict) else None,
-            has_coroutines(type(env)),
+            has_coroutines(env),
         )
 
     @classmethod
@@ -63,7 +86,7 @@ class EnvDescription:
         first = cls.of(envs[0])
         if first.info_space is not None:
             return functools.reduce(cls.common, map(cls.of, envs))
-        return replace(first, is_async=any(map(has_coroutines, {type(env) for env in envs})))
+        return replace(first, is_async=any(map(has_coroutines, envs)))
 
     def common(self, other: EnvDescription) -> EnvDescription:
         """The description for both: infos travel as arrays only if they are declared alike."""

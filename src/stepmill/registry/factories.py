@@ -112,10 +112,15 @@ def accepts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     return True
 
 
+def close_env(env: Any) -> Any:
+    """Closes an env, if it has a ``close``. Returns what that returns: it may be a coroutine."""
+    return env.close() if hasattr(env, "close") else None
+
+
 def close_quietly(env: Any) -> None:
     """Closes an env that is not needed. Errors are dropped, they would hide the one that led here; Ctrl-C is not."""
     try:
-        closing = env.close()
+        closing = close_env(env)
         if inspect.iscoroutine(closing):
             from stepmill.system.coroutines import let_end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, MissingConfigError, StepmillError, summary
-from stepmill.registry.description import EnvDescription
+from stepmill.registry.description import EnvDescription, blind_wrapper
 from stepmill.registry.factories import (
     REQUIRED,
     WRAPPERS,
@@ -157,6 +158,7 @@ class PythonSource:
     found: IslandFacts | None = None  # on an island
     first_env: int = 0  # of a part of a pool: the id that factories are given for its first env
     first_worker: int = 0  # and for its first worker
+    threads: bool = False  # whether each env has a thread of its own
 
     def part(self, first: int, last: int, first_worker: int = 0) -> PythonSource:
         """Some of the envs, neighbours, counted from 0; their factories are given the same ids as before.
@@ -213,6 +215,13 @@ class PythonSource:
 
         What an env of ours refuses, an option that it does not have for one, is raised as it is.
         """
+        if not self.threads:
+            return self._build(env_id, worker_id)
+        from stepmill.sources.threaded_env import ThreadedEnv
+
+        return ThreadedEnv(functools.partial(self._build, env_id, worker_id), f"env {env_id}")
+
+    def _build(self, env_id: int, worker_id: int) -> Any:
         blueprint = self.envs[env_id]
         try:
             env = self.call_factory(env_id, worker_id)
@@ -281,4 +290,10 @@ def _fault(env: Any) -> str | None:
         space = getattr(env, name)
         if not isinstance(space, spaces.Space):
             return f"{name}: expected a gymnasium.spaces.Space, got {space!r:.200}"
+    if (wrapper := blind_wrapper(env)) is not None:
+        return (
+            f"the reset or step of {type(env.unwrapped).__name__} is a coroutine, and Gymnasium's "
+            f"{type(wrapper).__name__} around it cannot await it: give make the class itself, or a function that makes "
+            "the env, and max_episode_steps for a time limit"
+        )
     return None

@@ -16,10 +16,12 @@ import gymnasium
 import numpy as np
 
 from stepmill.envs import as_base_env
+from stepmill.envs.adapters import refuse_coroutines
 from stepmill.envs.adapters.native_env import NativeEnv
 from stepmill.envs.base_env import seed_env
 from stepmill.envs.configs import copy_cfg
 from stepmill.errors import ConfigError, UnsupportedError, summary
+from stepmill.registry.description import has_coroutines
 from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.find import find_source
 from stepmill.sources.jit.jit_class import JitClass
@@ -129,6 +131,8 @@ class CheckedEnvs:
         made = self.call("__init__", f"the constructor{f' of {who}' if who else ''}", self._build)
         if not self.has(made, "step"):
             raise ConfigError(f"check_env: expected {self.name} to make an env, got {made!r}")
+        if has_coroutines(made):
+            refuse_coroutines("check_env", made)
         env = self.call("as_base_env", "as_base_env(env)", as_base_env, made)
         self.is_adapted = env is not made
         self.is_gymnasium = isinstance(made, gymnasium.Env)

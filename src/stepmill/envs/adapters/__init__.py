@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 
-from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium, player_space
+from stepmill.envs.adapters.as_gymnasium import gymnasium_of, player_space
 from stepmill.envs.adapters.ding import is_ding_env
 from stepmill.envs.base_env import BaseEnv
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.registry.description import has_coroutines
 from stepmill.registry.factories import close_quietly
 
 
@@ -49,7 +50,7 @@ def as_gymnasium(env: Any) -> Any:
     env = _from_aec(env)
     if _is_parallel(env) or is_ding_env(env):
         env = as_base_env(env)
-    return AsGymnasium(env) if isinstance(env, BaseEnv) else _checked("as_gymnasium", _from_dm(env))
+    return gymnasium_of(env) if isinstance(env, BaseEnv) else _checked("as_gymnasium", _from_dm(env))
 
 
 def as_pool_env(env: Any, env_id: int) -> Any:
@@ -70,8 +71,8 @@ def as_pool_env(env: Any, env_id: int) -> Any:
     env.env_id = env_id
     agents = env.num_agents
     if agents > 1 and all(player_space(s, agents) is not None for s in (env.observation_space, env.action_space)):
-        return TeamAsGymnasium(env)
-    return AsGymnasium(env)
+        return gymnasium_of(env, is_team=True)
+    return gymnasium_of(env)
 
 
 def not_an_env(env: Any) -> str:
@@ -89,9 +90,19 @@ def not_an_env(env: Any) -> str:
 
 
 def _checked(caller: str, env: Any) -> Any:
+    if has_coroutines(env):
+        refuse_coroutines(caller, env)
     if not isinstance(env, gymnasium.Env):
         raise ConfigError(f"{caller}: {not_an_env(env)}")
     return env
+
+
+def refuse_coroutines(caller: str, env: Any) -> NoReturn:
+    """Raises for an env whose methods are coroutines, where nothing awaits them."""
+    raise UnsupportedError(
+        f"{caller}: the reset or step of {type(env).__name__} is a coroutine, which only a pool awaits: give "
+        "stepmill.make its class, or a function that makes it"
+    )
 
 
 def _pettingzoo(*names: str) -> tuple[type, ...]:

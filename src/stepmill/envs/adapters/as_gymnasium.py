@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from stepmill.envs.env_info import declared_space
 from stepmill.envs.results import truth
 from stepmill.envs.timestep import LEFTOVER, BaseEnvTimestep, Leftover, more_fields
 from stepmill.errors import EnvError, UnsupportedError
+from stepmill.registry.description import defines_coroutines
 from stepmill.registry.env_state import HasLayerState
 from stepmill.values.spaces import AnyValue
 from stepmill.values.trees import leaves, map_tree, space_from, tree_of
@@ -84,14 +86,19 @@ class AsGymnasium(HasLayerState, InnerAttributes):
     def _state_inside(self) -> Any:
         return self.base_env
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._begin_reset(seed)
+        return self._results_of_reset(self.base_env.reset(**(options or {})))
+
+    def _begin_reset(self, seed: int | None) -> None:
         super().reset(seed=seed)
         if seed is not None and self.passes_seeds:
             seed_env(self.base_env, seed, self.dynamic_seed)
         if self.record_to is not None:
             self.base_env.enable_save_replay(self.record_to)
             self.record_to = None
-        observation = self.base_env.reset(**(options or {}))
+
+    def _results_of_reset(self, observation: Any) -> tuple[Any, dict[str, Any]]:
         if self._is_pair_of_gymnasium(observation):
             raise EnvError(
                 f"{type(self.base_env).__name__}: reset: expected only the observation, got (observation, info), as in "
@@ -110,10 +117,12 @@ class AsGymnasium(HasLayerState, InnerAttributes):
             space is None or (isinstance(space, spaces.Tuple) and isinstance(space.spaces[-1], spaces.Dict))
         )
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Any:
         if isinstance(action, _SCALAR) or not isinstance(action, (np.ndarray, tuple, dict)):
             action = np.asarray(action)
-        timestep = self.base_env.step(action)
+        return self._results_of_step(self.base_env.step(action))
+
+    def _results_of_step(self, timestep: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
             obs, done, info, given = timestep.obs, timestep.done, timestep.info, timestep.reward
             is_cut_off = bool(info.get("TimeLimit.truncated", False)) if info else False
@@ -155,8 +164,8 @@ class AsGymnasium(HasLayerState, InnerAttributes):
     def render(self) -> Any:
         return self.base_env.render()
 
-    def close(self) -> None:
-        self.base_env.close()
+    def close(self) -> Any:
+        return self.base_env.close()
 
     def __repr__(self) -> str:
         """The env inside."""
@@ -186,6 +195,31 @@ class TeamAsGymnasium(AsGymnasium):
         if rewards.size == 1:
             return rewards.item(), info  # all agents share it
         return rewards.reshape(-1), info
+
+
+class _WithCoroutines(AsGymnasium):
+    """A ``BaseEnv`` whose ``reset`` and ``step`` are coroutines, or one of them."""
+
+    async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._begin_reset(seed)
+        observation = self.base_env.reset(**(options or {}))
+        return self._results_of_reset(await observation if inspect.isawaitable(observation) else observation)
+
+    async def step(self, action: Any) -> Any:
+        timestep = self.base_env.step(np.asarray(action) if isinstance(action, _SCALAR) else action)
+        return self._results_of_step(await timestep if inspect.isawaitable(timestep) else timestep)
+
+
+class _TeamWithCoroutines(_WithCoroutines, TeamAsGymnasium):
+    """The same with many agents."""
+
+
+def gymnasium_of(base_env: BaseEnv, *, by_value: bool = False, is_team: bool = False) -> AsGymnasium:
+    """The adapter that a ``BaseEnv`` needs; ``is_team``: pools step it, and each of its agents is a player."""
+    is_async = defines_coroutines(type(base_env))
+    if is_team:
+        return (_TeamWithCoroutines if is_async else TeamAsGymnasium)(base_env)
+    return (_WithCoroutines if is_async else AsGymnasium)(base_env, by_value)
 
 
 def player_space(space: spaces.Space[Any], players: int) -> spaces.Space[Any] | None:

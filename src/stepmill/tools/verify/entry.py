@@ -19,8 +19,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stepmill.envs.adapters import refuse_coroutines
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
 from stepmill.make import make
+from stepmill.registry.description import has_coroutines
 from stepmill.registry.factories import close_quietly
 from stepmill.registry.records import GymnasiumFactory, find, own_ids, registered
 from stepmill.settings import SETTINGS, AutoresetWord, Backend, Ray, check_settings
@@ -215,6 +217,8 @@ def _make_official(reference: Any, config: Mapping[str, Any]) -> gymnasium.Env[A
         warnings.simplefilter("ignore", DeprecationWarning)  # an older version of an env is still that env
         rest, model = ModelConfig.take(dict(config))
         env: gymnasium.Env[Any, Any] = _own_twin(reference, rest) or GymnasiumFactory(reference)(**rest)
+    if has_coroutines(env):
+        refuse_coroutines("verify", env.unwrapped)
     if model is not None:
         changed = PythonModel(env)
         model.put_into(changed, 0)

@@ -20,6 +20,7 @@ from stepmill import _native
 from stepmill.errors import EnvTimeoutError
 from stepmill.hosts.coroutines import ENV_ID, EnvTasks
 from stepmill.hosts.process.remote_error import describe
+from stepmill.registry.factories import close_env
 
 _STACK_LINES = 50
 
@@ -62,7 +63,7 @@ class EventLoop:
 
         async def close(env_id: int, env: Any) -> None:
             try:
-                closing = env.close()
+                closing = close_env(env)
                 if asyncio.iscoroutine(closing) or asyncio.isfuture(closing):
                     await closing
             except BaseException as error:  # it may be anything: the other envs must be closed too

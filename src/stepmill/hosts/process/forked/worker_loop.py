@@ -26,7 +26,7 @@ from stepmill.hosts.process.wire import close_all, out_of_reach
 from stepmill.hosts.python_states import BY_FORK, PythonStates
 from stepmill.hosts.rows import snapshot
 from stepmill.registry.attributes import call_env, get_attribute, set_attribute
-from stepmill.registry.factories import close_quietly
+from stepmill.registry.factories import close_env, close_quietly
 from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.drawing import Renderer
 from stepmill.sources.models.env_model import ask_model
@@ -84,7 +84,7 @@ def _close_envs(
         set_current_env(partial(int, env_id))
         _native.set_crash_env(env_id)
         try:
-            env.close()
+            close_env(env)
         except BaseException as error:  # it may be anything: the other envs must be closed too
             failed.append((env_id, describe(error)))
         exit_if_forked()
@@ -107,6 +107,7 @@ class _Service:
         loop: EventLoop | None,
     ) -> None:
         self._loop = loop
+        self._in_threads = isinstance(source, PythonSource) and source.threads
         self._worker_id, self._source, self._builder = worker_id, source, builder
         self._envs, self.first_env = envs, first_env
         self._process = process
@@ -191,6 +192,8 @@ class _Service:
                 value = self.worker.random_state(env_id)
             elif kind == "render":
                 value = self._render(env_id)
+            elif kind == "frame" and self._loop is not None:
+                value = _frame_later(env_id, self._render(env_id), *args)
             elif kind == "frame":  # as a plain tuple: islands know no classes of ours
                 value = tuple(frame_of(env_id, partial(self._render, env_id), *args))
             elif kind == "model":
@@ -198,7 +201,8 @@ class _Service:
             elif kind == "state":
                 value = getattr(self._states, name)(env_id, *args)
             else:
-                value = _do(self._env(env_id), kind, name, args, kwargs)
+                do = partial(_do, kind=kind, name=name, args=args, kwargs=kwargs)
+                value = self._env(env_id).ask(do) if self._in_threads else do(self._env(env_id))
             what = f"{kind} {name!r} of env {env_id}"
             if self._loop is not None and inspect.isawaitable(value):
                 return _answer_later(what, value)
@@ -247,7 +251,8 @@ class _Service:
         if self._builder is None:
             return _NativeAnswers(self.worker)
         alone = len(self._envs) == 1 and self._loop is None  # a fork would share the loop's descriptors
-        states = PythonStates(self.worker, self._env, self._put_saved, self._renew, set(), "" if alone else BY_FORK)
+        advice = "" if alone or self._loop is not None else BY_FORK
+        states = PythonStates(self.worker, self._env, self._put_saved, self._renew, set(), advice)
         return _PythonAnswers(self.worker, states, partial(self._process.clone, self._mappings) if alone else None)
 
 
@@ -310,6 +315,11 @@ class _NativeAnswers:
 
 
 # ---- calls ---------------------------------------------------------------------------------------
+
+
+async def _frame_later(env_id: int, rendered: Any, *args: Any) -> tuple[Any, ...]:
+    picture = await rendered if inspect.isawaitable(rendered) else rendered
+    return tuple(frame_of(env_id, lambda: picture, *args))
 
 
 async def _answer_later(what: str, value: Awaitable[Any]) -> bytes:
