@@ -317,6 +317,7 @@ def train(args: argparse.Namespace) -> None:
             show(args, update, made, failed, time.perf_counter() - began, told, float(returns.mean()))
             if update < args.updates:
                 player.learn(known[args.failures][-1], values[args.failures])
+        returns = np.concatenate([returns_of(player.play(honest)[1], args.num_envs) for _ in range(4)])
     print()
     tell(args, failed, made, time.perf_counter() - began, told, returns)
 

@@ -29,7 +29,7 @@ def test_it_runs_and_says_what_it_reached(failures: str, tmp_path: Path) -> None
     command = [sys.executable, str(EXAMPLES / "text_game.py"), *few.split(), "--failures", failures]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
-    end = rf"\nseed 3, --failures {failures}: mean return \d\.\d+ ± \d\.\d+ over 64 episodes in which nothing fails, where "
+    end = rf"\nseed 3, --failures {failures}: mean return \d\.\d+ ± \d\.\d+ over 256 episodes in which nothing fails, where "
     assert re.search(end + r"2\.548 is the best possible, after \d+ steps of which [1-9]\d* failed", done.stdout)
     assert re.search(
         r"\nthe same policy where the server fails: mask \d\.\d+, drop \d\.\d+, zero \d\.\d+\n", done.stdout
