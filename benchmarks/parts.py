@@ -177,6 +177,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "managers": manager_parts.managers,
     "uneven": process_parts.uneven,
     "waiting": waiting_parts.waiting,
+    "sessions": waiting_parts.sessions,
     "ray": ray_parts.ray,
     "ray-sizing": ray_costs.sizing,
     "sb3": sb3_parts.sb3,

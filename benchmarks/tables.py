@@ -552,6 +552,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "managers": ("managers", managers),
     "uneven": ("uneven", uneven),
     "waiting": ("waiting", waiting_parts.waiting_table),
+    "sessions": ("sessions", waiting_parts.sessions_table),
     "sb3": ("sb3", sb3),
     "sb3-training": ("sb3", sb3_training),
     "training": ("training", training),

@@ -5,25 +5,23 @@ Each sample is a process of its own, ``waiting_child``, so that CPU time and mem
 
 from __future__ import annotations
 
-import asyncio
 import json
 import statistics
 import subprocess
 import sys
-import time
 from typing import Any
 
 import stepmill
+from benchmarks import session_costs
 from benchmarks.cells import Results, Table
 from benchmarks.store import ROOT
-from benchmarks.timing import Effort, Log, cpu_seconds
+from benchmarks.timing import Effort, Log
 from benchmarks.waiting_child import CONTESTANTS
 
 SIZES = (256, 1024, 8192)
 MOST_THREADS = 1024  # many systems refuse more
 LEAST_S = 4.0  # each step takes a second
 ROUNDS, QUICK_ROUNDS = 3, 1
-SESSIONS = (1, 256)
 PATIENCE_S = 120
 
 LABELS = {
@@ -85,35 +83,20 @@ def waiting_table(results: Results) -> Table:
 
 
 def sessions(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """CPU time of ``await env.step(action)`` on native CartPoles, in this process and its threads."""
-    samples: dict[int, list[float]] = {count: [] for count in SESSIONS}
-    for _ in range(effort.repeats):
-        for count in SESSIONS:
-            log(f"CartPole-v1 in {count} sessions")
-            samples[count].append(asyncio.run(_cpu_of_steps(count, effort.seconds)))
+    """CPU time of ``await env.step(action)`` on native CartPoles, in this process; medians, each in turn."""
+    samples: dict[int, list[float]] = {count: [] for count in session_costs.SESSIONS}
+    steps = 10_000 if effort.quick else session_costs.STEPS
+    for turn in range(effort.repeats):
+        log(f"CartPole-v1 in sessions, round {turn + 1} of {effort.repeats}")
+        for count, costs in samples.items():
+            with stepmill.make("CartPole-v1", num_envs=count) as pool:
+                costs.append(session_costs.cpu_per_step(pool, count, steps))
     return [
         {"sessions": count, "cpu_us": statistics.median(costs) * 1e6, "samples": costs}
         for count, costs in samples.items()
     ]
 
 
-async def _cpu_of_steps(count: int, seconds: float) -> float:
-    with stepmill.make("CartPole-v1", num_envs=count) as pool:
-        await asyncio.gather(*(_play(pool, seconds / 5) for _ in range(count)))  # to warm up
-        before = cpu_seconds()
-        steps = await asyncio.gather(*(_play(pool, seconds) for _ in range(count)))
-        return (cpu_seconds() - before) / sum(steps)
-
-
-async def _play(pool: Any, seconds: float) -> int:
-    """How many steps a session made. A reset counts as one."""
-    steps, end = 0, time.perf_counter() + seconds
-    async with pool.session() as env:
-        while time.perf_counter() < end:
-            await env.reset()
-            terminated = truncated = False
-            while not (terminated or truncated):
-                _, _, terminated, truncated, _ = await env.step(steps % 2)
-                steps += 1
-            steps += 1
-    return steps
+def sessions_table(results: Results) -> Table:
+    rows = [(f"{row['sessions']:,}", f"{row['cpu_us']:.1f} µs") for row in results["parts"]["sessions"]]
+    return Table("CartPole-v1, one await env.step", ("sessions at once", "CPU time of a step"), rows)

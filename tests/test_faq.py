@@ -1,5 +1,6 @@
 """The messages that docs/faq.md explains are those that users get: each is provoked here, or found in the sources."""
 
+import asyncio
 import copy
 import os
 import re
@@ -99,6 +100,21 @@ def step_past_the_end(pool: Any) -> None:
     pool.step([1])
 
 
+def in_sessions(call: Callable[[Any, Any], Any]) -> None:
+    async def main(pool: Any) -> None:
+        async with pool.session(), pool.session() as env:
+            await env.reset()
+            await call(pool, env)
+
+    with stepmill.make("CartPole-v1", num_envs=2, max_episode_steps=1) as pool:
+        asyncio.run(main(pool))
+
+
+async def step_twice(env: Any) -> None:
+    await env.step(0)
+    await env.step(0)
+
+
 def close_and_step(pool: Any) -> None:
     pool.close()
     pool.step([1])
@@ -159,6 +175,10 @@ MISTAKES: list[Callable[[], object]] = [
     lambda: use(send_twice),
     lambda: use(lambda pool: pool.recv()),
     receive_too_early,
+    lambda: in_sessions(lambda pool, _: pool.step(np.zeros(2, int))),
+    lambda: in_sessions(lambda pool, _: asyncio.wait_for(pool.session(timeout=0.01).__aenter__(), None)),
+    lambda: in_sessions(lambda _, env: step_twice(env)),
+    lambda: in_sessions(lambda _, env: asyncio.to_thread(asyncio.run, step_twice(env))),
     lambda: use(step_past_the_end, autoreset="disabled", max_episode_steps=1),
     loop_over_final_info,
     lambda: use(lambda pool: pool.reset(), env_type="gym", num_envs=4, batch_size=2),

@@ -110,12 +110,12 @@ std::vector<std::pair<std::uint64_t, bool>> Engine::seeds(const std::vector<std:
 }
 
 void Engine::send(nb::handle action, nb::handle env_id, nb::handle objects) {
-  const Use use(*this);
+  const Use use(*this, "send");
   start(read_action(action, env_id, objects, pool().is_async() ? last_ids_ : all_envs_), false, false);
 }
 
 nb::object Engine::recv(nb::handle timeout, nb::handle at_least) {
-  const Use use(*this);
+  const Use use(*this, "recv");
   const std::optional<double> seconds = read_timeout(timeout);
   const std::optional<int> enough = read_at_least(at_least);
   if (pending_) return complete(false);
@@ -192,7 +192,7 @@ bool Engine::wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_
 }
 
 nb::object Engine::step(nb::handle action, nb::handle env_id) {
-  const Use use(*this);
+  const Use use(*this, "step");
   start(read_action(action, env_id, nb::none(), pool().is_async() ? last_ids_ : all_envs_), false, true);
   if (pending_) return complete(false);  // a batch of other envs, in async mode: it was first
   wait(std::nullopt);
@@ -200,7 +200,7 @@ nb::object Engine::step(nb::handle action, nb::handle env_id) {
 }
 
 nb::object Engine::step_all(nb::handle action) {
-  const Use use(*this);
+  const Use use(*this, "step");
   if (in_flight_count() != 0)
     raise("InFlightError", "envs are in flight: all of them can be stepped together only if none is");
   start(read_action(action, nb::none(), nb::none(), all_envs_), true, true);
@@ -302,6 +302,11 @@ void Engine::count(const Batch& batch) {
 }
 
 nb::object Engine::finish(bool is_reset) {
+  take_pending();
+  return complete(is_reset);
+}
+
+void Engine::take_pending() {
   const bool has_order = !pool().gathering();  // otherwise the caller has chosen it
   nb::object notes;
   faults_.clear();
@@ -310,7 +315,7 @@ nb::object Engine::finish(bool is_reset) {
   count(batch);
   if (!replay_ || !has_order) notes = take_notes(batch);
   if (recorder_) recorder_->set_batch(std::span(last_ids_).first(has_order ? last_ids_.size() : 0), faults_);
-  return hand_out(std::move(batch), notes, is_reset);
+  keep_pending(std::move(batch), notes);
 }
 
 // The result of a `recv` whose time is over, and which is content with nothing.
@@ -320,34 +325,41 @@ nb::object Engine::finish_without_rows() {
   last_ids_.clear();
   if (recorder_) recorder_->set_timeout();
   try {
-    return hand_out(std::move(batch), nb::object(), false);
+    keep_pending(std::move(batch), nb::object());
+    return complete(false);
   } catch (...) {
     pending_.reset();  // the next `recv` may want rows
     throw;
   }
 }
 
-nb::object Engine::hand_out(Batch batch, const nb::object& notes, bool is_reset) {
+void Engine::keep_pending(Batch batch, const nb::object& notes) {
   nb::object extras = collect_extras(notes);
   const bool is_looked_at = watching_ && note(batch);
   pending_.emplace(Pending{.result = output_->step_result(std::move(batch), faults_),
                            .extras = std::move(extras),
                            .is_looked_at = is_looked_at});
-  return complete(is_reset);
 }
 
-// Gives the batch away, as the result or with the error. If a signal handler or Ctrl-C raises on the way, it stays where it
-// is. `as_reset`: in the form that `reset` returns; `recv` returns the rows of a reset in the form of steps too.
 nb::object Engine::complete(bool as_reset) {
+  nb::object error;
+  nb::object result = give_away(as_reset, error);
+  if (error.is_none()) return result;
+  raise_again(error);
+}
+
+// Gives the batch away, and the error that is to be raised with it, or None. If a signal handler or Ctrl-C raises on the
+// way, it stays where it is. `as_reset`: in the form that `reset` returns; `recv` returns the rows of a reset in the form
+// of steps too.
+nb::object Engine::give_away(bool as_reset, nb::object& error) {
   if (!as_reset) show_pending();
   nb::object result = pending_->is_shown ? pending_->result : shown(as_reset);
   // If we left a signal to Python, it would run the handler after we have returned and, if that raises, drop the result.
   look_for_signals();
   if (recorder_) recorder_->write();
-  const nb::object error = std::move(pending_->error);
+  error = std::move(pending_->error);
   pending_.reset();
-  if (error.is_none()) return result;
-  raise_again(error);
+  return result;
 }
 
 // The batch is then in the form that `recv` returns. What it was made from goes now: this takes time.
@@ -387,6 +399,7 @@ void Engine::show_as(nb::object step, nb::object reset, bool players) {
 nb::object Engine::plainly(nb::handle function, nb::args args) {
   if (is_plain_)
     raise("ConcurrentUseError", "a rollout of this pool is under way: neither its policy nor another thread can start one");
+  { const Use use(*this, "rollout"); }
   // Set back in any case, with no point in between where a signal handler could raise.
   struct Plain {
     Engine& engine;
@@ -465,7 +478,7 @@ nb::object Engine::collect_extras(const nb::object& notes) const {
 // ---- the order of results ----------------------------------------------------------------------
 
 void Engine::check_unused(const char* what) {
-  const Use use(*this);
+  const Use use(*this, what);
   if (recorder_ || replay_)
     raise("UsageError", std::string(what) + ": the order of this pool is recorded or replayed already");
   if (was_sent_)
@@ -504,6 +517,7 @@ void Engine::close() {
   recorder_.reset();
   replay_.reset();
   kept_notes_.clear();
+  sessions_.reset();
   host_object_.attr("close")();
 }
 
@@ -513,6 +527,7 @@ int Engine::traverse(visitproc visit, void* arg) const {
   Py_VISIT(host_object_.ptr());
   Py_VISIT(show_step_.ptr());
   Py_VISIT(show_reset_.ptr());
+  Py_VISIT(sessions_.ptr());
   if (watching_) {
     Py_VISIT(watching_->book_object.ptr());
     Py_VISIT(watching_->look.ptr());
@@ -531,6 +546,7 @@ void Engine::clear_references() {
   kept_notes_.clear();
   watching_.reset();
   replay_.reset();
+  sessions_.reset();
   show_step_ = show_reset_ = nb::none();
 }
 

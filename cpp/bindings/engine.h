@@ -95,6 +95,7 @@ class Engine {
   friend class ParcelServer;  // serves another engine with it
   friend class EngineStates;  // saves and restores its envs
   friend class EngineCheckpoint;  // takes all of it, and gives it to another one
+  friend class EngineSessions;  // lends its envs one by one
   friend class Tap;            // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
@@ -106,6 +107,7 @@ class Engine {
   void read_seeds(nanobind::handle seeds, ResetOrder& order) const;
   void check_gathering() const;
   void queue_reset(const ResetOrder& order, bool gather, nanobind::handle preparation);
+  void prepare_reset(const ResetOrder& order, bool gather, nanobind::handle preparation);
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   std::optional<int> read_at_least(nanobind::handle given);
   void wait(std::optional<double> timeout);
@@ -118,8 +120,10 @@ class Engine {
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);
   nanobind::object finish_without_rows();
-  nanobind::object hand_out(Batch batch, const nanobind::object& notes, bool is_reset);
+  void take_pending();
+  void keep_pending(Batch batch, const nanobind::object& notes);
   nanobind::object complete(bool as_reset);
+  nanobind::object give_away(bool as_reset, nanobind::object& error);
   void show_pending();
   nanobind::object shown(bool as_reset);
   bool note(const Batch& batch);
@@ -159,6 +163,7 @@ class Engine {
   std::vector<Fault> faults_;
   std::unique_ptr<OrderRecorder> recorder_;
   std::unique_ptr<OrderReplay> replay_;
+  nanobind::object sessions_;  // who has the envs, as long as there are sessions: see `EngineSessions`
   bool was_sent_ = false;  // an action or a reset
   // By env, the notes of rows that were taken from the pool and put back: see `EngineCheckpoint`.
   std::unordered_map<std::int32_t, nanobind::object> kept_notes_;

@@ -21,7 +21,7 @@ namespace stepmill {
 // ---- taking ------------------------------------------------------------------------------------
 
 nb::object EngineCheckpoint::take(nb::handle by) {
-  const Engine::Use use(engine_);
+  const Engine::Use use(engine_, "checkpoint");
   if (engine_.replay_)
     raise("UsageError", "checkpoint: this pool repeats the order of another run (replay_order), and some of its results are "
                         "kept aside: make checkpoints in the run that records");

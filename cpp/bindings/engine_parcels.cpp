@@ -30,12 +30,16 @@ ParcelServer::ParcelServer(nb::object engine, nb::object read_mail, nb::object w
       read_mail_(std::move(read_mail)),
       write_note_(std::move(write_note)) {}
 
+// How long the envs of an order that spares all of them are waited for: other orders may wait behind it.
+constexpr double kPatience = 1e-2;
+
 nb::object ParcelServer::exchange(nb::handle order, double quick, std::optional<double> patience) {
   const Engine::Use use(engine_);
   const std::int32_t spare = start(order);
   const std::int32_t at_work = engine_.in_flight_count();
   if (at_work == 0)  // an order or an answer was lost on its way
     throw std::runtime_error("its caller waits for envs that have nothing to do");
+  if (spare >= at_work && !patience) patience = kPatience;
   if (engine_.ready_some(at_work, std::max(1, at_work - std::max(0, spare)), nb::float_(quick), false, patience)) return answer();
   return bytes_with(Parcel::bytes(0, {}), [](std::span<std::byte> to) { Parcel::pack(to, 0, {}); });
 }

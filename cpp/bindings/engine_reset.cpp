@@ -81,6 +81,12 @@ void Engine::check_gathering() const {
 }
 
 void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle preparation) {
+  prepare_reset(order, gather, preparation);
+  start(order.envs, gather, gather);
+}
+
+// Checks, and then writes what the envs will read when they are started: all but the start.
+void Engine::prepare_reset(const ResetOrder& order, bool gather, nb::handle preparation) {
   const auto envs = order.envs;
   refuse_pending(gather ? std::span<const std::int32_t>(all_envs_) : envs);
   for (const std::int32_t env : envs)
@@ -109,16 +115,15 @@ void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle prepar
     }
     pool().table().state(envs[i]).command = SM_RESET;
   }
-  start(envs, gather, gather);
 }
 
 void Engine::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle preparation) {
-  const Use use(*this);
+  const Use use(*this, "reset");
   queue_reset(read_reset(env_id, seeds, options, preparation), false, preparation);
 }
 
 nb::object Engine::reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle mask) {
-  const Use use(*this);
+  const Use use(*this, "reset");
   ResetOrder order = read_reset(env_id, seeds, options, nb::none());  // first: an invalid reset drops nothing
   // The views have checked the mask: one bool per env.
   if (!mask.is_none())

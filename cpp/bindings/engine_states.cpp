@@ -32,7 +32,7 @@ std::span<const std::int32_t> EngineStates::read_idle(nb::handle env_id) {
 }
 
 nb::object EngineStates::save(nb::handle env_id, nb::handle by) {
-  const Engine::Use use(engine_);
+  const Engine::Use use(engine_, "save");
   const auto envs = read_idle(env_id);
   const ActionTable& table = engine_.pool().table();
   for (const std::int32_t env : envs)
@@ -67,14 +67,14 @@ nb::object EngineStates::save_idle(std::span<const std::int32_t> envs, nb::handl
 }
 
 nb::object EngineStates::restore(nb::handle buffer, nb::handle bounds, nb::handle env_id, nb::handle) {
-  const Engine::Use use(engine_);
+  const Engine::Use use(engine_, "restore");
   queue_restore(buffer, bounds, env_id, true);
   engine_.wait(std::nullopt);
   return engine_.finish(true);
 }
 
 void EngineStates::send_restore(nb::handle buffer, nb::handle bounds, nb::handle env_id, nb::handle) {
-  const Engine::Use use(engine_);
+  const Engine::Use use(engine_, "restore");
   queue_restore(buffer, bounds, env_id, false);
 }
 

@@ -24,6 +24,8 @@ class Engine::Use {
   explicit Use(Engine& engine) : entry_(may_be_used(engine)), time_(*engine.counters_) {
     engine.host_.check_whole();
   }
+  // The same for a call that sends, receives, or needs all envs: sessions make way for it, or refuse it.
+  Use(Engine& engine, const char* call) : Use(without_sessions(engine, call)) {}
 
   static Engine& may_be_used(Engine& engine) {
     end_thread_at_exit();
@@ -38,6 +40,11 @@ class Engine::Use {
   }
 
  private:
+  static Engine& without_sessions(Engine& engine, const char* call) {
+    if (engine.sessions_.is_valid()) may_be_used(engine).sessions_.attr("make_way")(call);
+    return engine;
+  }
+
   const Entry entry_;
   const CallTime time_;
 };

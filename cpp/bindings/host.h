@@ -81,6 +81,10 @@ class Host {
   virtual bool runs_beside_the_caller() const { return true; }
   // Whether the host needs something done in the calling thread; `attend` does it. Cheap: every wait checks it.
   virtual bool wants_attention() const { return false; }
+  // For a caller in an event loop: takes what has come, without waiting. For hosts whose rows come only in this way.
+  virtual void fetch() {}
+  // Nobody wants the results of these envs any more, which come nevertheless: a host that can do so ends their steps.
+  virtual void cancel(std::span<const std::int32_t>) {}
   // Whether rows come only while `work` is called: then also a caller who waits no time at all has to call it.
   virtual bool has_to_fetch() const { return false; }
   virtual void attend() {}

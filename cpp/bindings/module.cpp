@@ -20,6 +20,7 @@
 #include "bindings/engine.h"
 #include "bindings/engine_parcels.h"
 #include "bindings/engine_checkpoint.h"
+#include "bindings/engine_sessions.h"
 #include "bindings/engine_states.h"
 #include "bindings/engine_tap.h"
 #include "bindings/hosts/inline_host.h"
@@ -156,7 +157,7 @@ void make_process_host(ProcessHost* self, nb::kwargs given) {
   const auto limit = [&](const char* name) { return nanoseconds_of(get<double>(given, name)); };
   const auto first_envs = get<std::vector<std::int32_t>>(given, "first_envs");
   const ProcessOptions process{static_cast<std::int32_t>(first_envs.size()), options.table.keep_last_observation,
-                               get<int>(given, "most_running")};
+                               get<int>(given, "most_running"), get<double>(given, "grace") > 0};
   const Deadlines deadlines{limit("step_timeout"), limit("reset_timeout"), options.slow_ns, limit("grace")};
   auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process, deadlines,
                                             first_envs, get<Seeds>(given, "seeds"), get<int>(given, "obituaries"));
@@ -174,6 +175,7 @@ void make_worker(WorkerObject* self, nb::kwargs given) {
   WorkerObject::Arguments a;
   a.arena = get<int>(given, "arena");
   a.outbox = get<int>(given, "outbox");
+  a.rows_event = get<int>(given, "rows_event");
   a.post = {get<int>(given, "worker"), get<unsigned>(given, "incarnation"), get<int>(given, "first_env"),
             get<int>(given, "env_count")};
   a.spec = read_any_spec(given);
@@ -335,6 +337,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("forked", &Host::forked)
       .def_prop_ro("has_ended", &Host::has_ended)
       .def_prop_ro("runs_beside_the_caller", &Host::runs_beside_the_caller)
+      .def("serve_sessions", [](Host&, nb::handle) {}, "event"_a.none())  // those that have to know override it
       .def("ask_to_stop", &Host::ask_to_stop)
       .def("wait_stopped", &Host::wait_stopped, "most"_a)
       .def("close", &Host::close);
@@ -359,6 +362,7 @@ NB_MODULE(_native, m) {
   nb::class_<ProcessHost, Host>(m, "ProcessHost")
       .def("__init__", &make_process_host)
       .def_prop_ro("arena", &ProcessHost::arena_descriptor)
+      .def_prop_ro("rows_event", &ProcessHost::rows_event_descriptor)
       .def("plan", &ProcessHost::plan)
       .def("bell", &ProcessHost::bell_descriptor, "worker"_a)
       .def("admit", &ProcessHost::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
@@ -406,6 +410,19 @@ NB_MODULE(_native, m) {
       .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "write_note"_a.none(), "read_note"_a.none())
       .def("take", &EngineCheckpoint::take, "by"_a.none())
       .def("give", &EngineCheckpoint::give, "rest"_a, "on_its_way"_a.none());
+
+  nb::class_<EngineSessions>(m, "EngineSessions", nb::type_slots(collected<EngineSessions>))
+      .def(nb::init<nb::object>(), "engine"_a)
+      .def("begin", &EngineSessions::begin, "owner"_a)
+      .def("end", &EngineSessions::end)
+      .def_prop_ro("has_begun", &EngineSessions::has_begun)
+      .def_prop_ro("num_envs", &EngineSessions::num_envs)
+      .def_prop_ro("event", &EngineSessions::event)
+      .def("put_action", &EngineSessions::put_action, "env_id"_a, "action"_a.none(), "batch"_a = nb::none())
+      .def("put_reset", &EngineSessions::put_reset, "env_id"_a, "seed"_a.none(), "options"_a.none())
+      .def("exchange", &EngineSessions::exchange, "rung"_a = false, "doubtful"_a = false)
+      .def("watch", &EngineSessions::watch)
+      .def("cancel", &EngineSessions::cancel, "env_id"_a);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

@@ -11,12 +11,15 @@
 #include "core/memory/arena.h"
 #include "core/memory/batch_layout.h"
 #include "core/kill_points.h"
+#include "core/memory/rows_event.h"
 #include "core/memory/wait.h"
 
 namespace stepmill {
 
 // Counts rows as written, `resets` of them from resets, and wakes the caller if they are the last ones it waits for.
-inline void commit(BatchHeader& header, std::uint32_t rows, std::uint32_t resets, bool any_ended, bool shared) {
+// `event`: the descriptor of the pool's RowsEvent; -1: it has none.
+inline void commit(BatchHeader& header, std::uint32_t rows, std::uint32_t resets, bool any_ended, bool shared,
+                   int event = -1) {
   if (resets != 0) {
     header.resets.fetch_add(resets, std::memory_order_relaxed);
     STEPMILL_KILL_POINT("half counted");
@@ -25,8 +28,12 @@ inline void commit(BatchHeader& header, std::uint32_t rows, std::uint32_t resets
   const std::uint32_t done = header.done.fetch_add(rows, std::memory_order_seq_cst) + rows;
   STEPMILL_KILL_POINT("counted");
   // A suspect count is larger than any wanted number: it always wakes the caller.
-  const std::uint32_t want = header.want.load(std::memory_order_seq_cst);
-  if (want != 0 && done >= header.rows_for(want)) futex_wake(header.done, 1, shared);
+  std::uint32_t want = header.want.load(std::memory_order_seq_cst);
+  if (want == 0 || done < header.rows_for(want)) return;
+  if ((want & BatchHeader::kByEvent) == 0) return futex_wake(header.done, 1, shared);
+  if (!header.want.compare_exchange_strong(want, 0, std::memory_order_seq_cst)) return;  // somebody else rings
+  STEPMILL_KILL_POINT("to ring");
+  ring_rows_event(event);
 }
 
 class BatchRing {

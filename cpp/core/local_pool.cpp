@@ -228,7 +228,7 @@ void LocalPool::run_assigned(std::span<const std::int32_t> envs) {
     job.first_row = first;
     job.context = &chunk;
     commit(*assigned_buffer_->header, static_cast<std::uint32_t>(count), resets_among(envs.first(count)),
-           advance(job, envs.first(count)), arena_->shared());
+           advance(job, envs.first(count)), arena_->shared(), rows_event_.descriptor());
     envs = envs.subspan(count);
   }
 }
@@ -242,7 +242,7 @@ void LocalPool::run_claimed(std::span<const std::int32_t> envs) {
       sm_job job{};
       job.context = &chunk;
       const bool ended = advance(job, {&env, 1});
-      commit(*chunk.buffer->header, 1, resets_among({&env, 1}), ended, arena_->shared());
+      commit(*chunk.buffer->header, 1, resets_among({&env, 1}), ended, arena_->shared(), rows_event_.descriptor());
     }
     return;
   }
@@ -255,7 +255,8 @@ void LocalPool::run_claimed(std::span<const std::int32_t> envs) {
     job.columns = &buffer->columns.c;
     job.first_row = slots.first;
     job.context = &chunk;
-    commit(*buffer->header, slots.count, resets_among(part), advance(job, part), arena_->shared());
+    commit(*buffer->header, slots.count, resets_among(part), advance(job, part), arena_->shared(),
+           rows_event_.descriptor());
     envs = envs.subspan(slots.count);
   }
 }

@@ -61,6 +61,9 @@ class LocalPool final : public Pool {
 
   bool is_brief() const override;
   void work_or_wait(std::chrono::nanoseconds most) override;
+  bool needs_caller() const override {
+    return short_work() || (queue_.size() > 0 && (caller_helps_ || threads_.started() == 0));
+  }
 
   void ask_to_stop() override { threads_.ask_to_stop(); }
   bool stopped() const override { return threads_.stopped(); }
@@ -95,6 +98,8 @@ class LocalPool final : public Pool {
   bool is_sent_reset(std::int32_t env) const;
   // Whether the caller can finish the batch alone in about the time that a wake costs.
   bool short_work() const { return backlog_.size() != backlog_done_; }
+
+  void changed_order() override { queue_.go_round(is_async()); }
 
   void share(std::span<const std::int32_t> envs);
   bool work_once(int hand, int thread);

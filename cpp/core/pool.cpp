@@ -12,12 +12,14 @@ Pool::Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places, 
       arena_(Arena::create(options.arena)),
       table_(*arena_, spec_, options.table),
       counters_(std::make_shared<PoolCounters>(options.label, options.table.num_envs, options.batch_size, workers)),
+      as_ready_(options.as_ready),
       in_flight_(static_cast<std::size_t>(num_envs())),
       ring_buffers_(ring_places),
       row_of_(static_cast<std::size_t>(num_envs())),
       is_assigned_(static_cast<std::size_t>(num_envs()), !is_async()),
       resetting_(static_cast<std::size_t>(num_envs())),
       former_lives_(static_cast<std::size_t>(num_envs())) {
+  if (arena_->shared()) rows_event_.open();
   const bool same_step = options.table.autoreset == SM_SAME_STEP;
   const auto store = [&](std::int32_t rows) {
     return std::make_shared<BufferStore>(
@@ -35,6 +37,13 @@ Pool::~Pool() {
   gather_store_->close();
   arena_->close_descriptor();
   counters_->withdraw();
+}
+
+void Pool::return_as_ready(bool as_ready) {
+  as_ready_ = as_ready;
+  std::fill(is_assigned_.begin(), is_assigned_.end(), !is_async());
+  std::fill(resetting_.begin(), resetting_.end(), 0);
+  changed_order();
 }
 
 void Pool::lock_pages(const std::shared_ptr<PageLock>& lock) {
@@ -75,7 +84,7 @@ bool Pool::take_places(std::span<const std::int32_t> envs, bool gather) {
     for (const std::int32_t env : envs) in_flight_[static_cast<std::size_t>(env)] = 1;
   if (is_async())
     for (const std::int32_t env : envs) is_assigned_[static_cast<std::size_t>(env)] = assign;
-  if (options_.as_ready) {
+  if (as_ready_) {
     for (const std::int32_t env : envs)
       resetting_[static_cast<std::size_t>(env)] = table_.state(env).command == SM_RESET;
     resets_in_flight_ += static_cast<std::int32_t>(resets_among(envs));
@@ -140,7 +149,7 @@ void Pool::copy_row(std::int32_t env, const Row& row, const BatchLayout& layout,
 
 void Pool::finish_row(std::int32_t env, const Row& row) const {
   const bool ended = row.buffer.columns.c.ended[row.number] != 0;
-  commit(*row.buffer.header, 1, resets_among({&env, 1}), ended, arena_->shared());
+  commit(*row.buffer.header, 1, resets_among({&env, 1}), ended, arena_->shared(), rows_event_.descriptor());
 }
 
 // Flags become arrays of bool, which must hold 0 or 1, wherever they come from.
@@ -198,9 +207,29 @@ bool Pool::ready() {
 
 std::uint32_t Pool::resets_among(std::span<const std::int32_t> envs) const {
   std::uint32_t resets = 0;
-  if (options_.as_ready)
+  if (as_ready_)
     for (const std::int32_t env : envs) resets += resetting_[static_cast<std::size_t>(env)];
   return resets;
+}
+
+// Sequentially consistent, as `BatchHeader::want` says.
+bool Pool::watch_rows() {
+  be_content_with(1);
+  const std::uint32_t want = wanted();
+  watched_ = awaited()->header;
+  watched_->want.store(want | BatchHeader::kByEvent, std::memory_order_seq_cst);
+  const bool counted = watched_->done.load(std::memory_order_seq_cst) >= watched_->rows_for(want);
+  const bool is_there = counted && ready();
+  be_content_with(0);
+  if (is_there) look_again(false);
+  return !is_there;
+}
+
+// What is rung from here on wakes the loop again.
+void Pool::look_again(bool was_rung) {
+  if (was_rung) rows_event_.fall_silent();
+  if (watched_) watched_->want.store(0, std::memory_order_relaxed);
+  watched_ = nullptr;
 }
 
 void Pool::seal_early() {

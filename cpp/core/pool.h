@@ -19,6 +19,7 @@
 #include "core/memory/arena.h"
 #include "core/memory/batch_layout.h"
 #include "core/memory/buffer_store.h"
+#include "core/memory/rows_event.h"
 #include "core/fault_log.h"
 #include "core/piecework.h"
 #include "core/counters/pool_counters.h"
@@ -64,7 +65,9 @@ class Pool {
   const PoolOptions& options() const { return options_; }
   std::int32_t num_envs() const { return options_.table.num_envs; }
   // Whether results take slots as they are ready, rather than rows that are assigned when actions are sent.
-  bool is_async() const { return options_.as_ready || options_.batch_size < num_envs(); }
+  bool is_async() const { return as_ready_ || options_.batch_size < num_envs(); }
+  // Changes what `PoolOptions::as_ready` said. Nothing may be in flight.
+  void return_as_ready(bool as_ready);
   ActionTable& table() { return table_; }
 
   // ---- sending ----
@@ -112,6 +115,20 @@ class Pool {
   virtual void work_or_wait(std::chrono::nanoseconds most) = 0;
   // The ready batch, with the faults of its rows.
   Batch take_batch(std::vector<Fault>& faults);
+
+  // ---- waiting in an event loop ----
+
+  // What is rung for a caller that waits there. Opened while nothing is in flight; a pool of worker processes has it from
+  // the start, because they get it when they attach.
+  RowsEvent& rows_event() { return rows_event_; }
+  // Whether rows come only if the caller steps envs: in `work_or_wait`, which then does not wait.
+  virtual bool needs_caller() const { return false; }
+  // From now on the event is rung as soon as a row of the next batch is there. False: one is there already.
+  bool watch_rows();
+  // The caller looks again, because the event was rung or for another reason.
+  void look_again(bool was_rung);
+  // The same now and then, in case what tells when to look was overwritten.
+  virtual void doubt_counts() {}
   // While it exists, `expected`, `ready` and the waits are about the batch that it has got to. Nothing may be sent or taken.
   class LookAhead;
 
@@ -171,6 +188,8 @@ class Pool {
   virtual void inspect(Batch&, bool /*assigned*/) {}
   // `ready` is about another batch than before.
   virtual void turned() {}
+  // Results come in another order than before.
+  virtual void changed_order() {}
   virtual std::uint32_t lives_here(std::int32_t) const { return 0; }
 
   // The place of a row that the caller writes itself.
@@ -197,11 +216,16 @@ class Pool {
   const EnvSpec spec_;
   const PoolOptions options_;
   const std::shared_ptr<Arena> arena_;
+  RowsEvent rows_event_;
   ActionTable table_;
   std::shared_ptr<BufferStore> store_;         // of batch_size rows
   std::shared_ptr<BufferStore> gather_store_;  // of num_envs rows; the same one in sync mode
   FaultLog faults_;                            // added to by the thread that steps or answers for an env
   const std::shared_ptr<PoolCounters> counters_;
+
+  // `PoolOptions::as_ready`, as of now. Changed by the caller while nothing is in flight; read by the thread that steps an
+  // env, which has taken the env from the queue.
+  bool as_ready_;
 
   // Private to the caller.
   std::vector<std::uint8_t> in_flight_;
@@ -215,6 +239,7 @@ class Pool {
   std::int32_t resets_in_flight_ = 0;  // for pools that return results as they are ready
   std::int32_t kept_ = 0;              // envs whose rows are kept
   std::int32_t assigned_ = 0;          // rows assigned in `assigned_buffer_`
+  BatchHeader* watched_ = nullptr;     // of the batch whose rows ring the event
   Buffer* assigned_buffer_ = nullptr;  // sync mode, or a gather
   bool assigned_in_order_ = true;      // so far row i was assigned to env i
   bool rows_are_ids_ = false;          // row_of_[i] is i for every env

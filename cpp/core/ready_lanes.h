@@ -40,6 +40,9 @@ class ReadyLanes {
       lanes_.emplace_back(memory + sizeof(Control) + static_cast<std::size_t>(lane) * step, 1 << shift_);
   }
 
+  // The caller only, while nothing is queued.
+  void go_round(bool goes_round) { goes_round_.store(goes_round, std::memory_order_relaxed); }
+
   // The caller only.
   void push(std::span<const std::int32_t> envs) {
     const std::size_t count = envs.size();
@@ -68,7 +71,7 @@ class ReadyLanes {
     const int count = static_cast<int>(lanes_.size());
     const int first = hand * count / hands, last = (hand + 1) * count / hands;
     int begin = first;
-    if (goes_round_) {
+    if (goes_round_.load(std::memory_order_relaxed)) {
       auto& counter = turns_[static_cast<std::size_t>(hand) % turns_.size()].count;
       const std::uint32_t turn = counter.fetch_add(1, std::memory_order_relaxed);
       if (turn % kLookAround == 0)
@@ -138,7 +141,8 @@ class ReadyLanes {
   Control& control_;
   const std::int32_t num_envs_;
   const int shift_;
-  const bool goes_round_;
+  // Only says where a hand starts, so relaxed order is enough.
+  std::atomic<bool> goes_round_;
   std::vector<Turn> turns_;
   std::vector<ReadyQueue> lanes_;
 };

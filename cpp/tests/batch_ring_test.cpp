@@ -1,5 +1,8 @@
 #include "core/batch_ring.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <functional>
 #include <memory>
 #include <new>
@@ -143,6 +146,56 @@ TEST(the_last_row_wakes_the_caller) {
     for (const int value : writers.rows) CHECK(value == i);
     CHECK(header.any_ended.load() == 1u);
   }
+}
+
+// As a caller in an event loop waits: it polls the event, for as long as it takes.
+void wait_in_loop(BatchHeader& header, const RowsEvent& event, std::uint32_t want) {
+  for (;;) {
+    header.want.store(want | BatchHeader::kByEvent, std::memory_order_seq_cst);
+    if (header.done.load(std::memory_order_seq_cst) >= header.rows_for(want)) break;
+    pollfd one{event.descriptor(), POLLIN, 0};
+    CHECK(poll(&one, 1, -1) == 1);
+    event.fall_silent();
+  }
+  header.want.store(0, std::memory_order_relaxed);
+}
+
+// The rows of a round are awaited in parts, and each is late for the others: whoever counts one may find the wish for the
+// next part, and take that away. A lost wake-up would last until the alarm.
+TEST(a_row_rings_for_a_caller_in_an_event_loop) {
+  constexpr int kRounds = test::kSanitized ? 2'000 : 50'000;
+  constexpr std::uint32_t kRows = 4;
+  BatchHeader header{};
+  RowsEvent event;
+  event.open();
+  Writers writers(kRows, kRounds, [&](std::uint32_t) { commit(header, 1, 0, false, false, event.descriptor()); });
+  for (int i = 1; i <= kRounds; ++i) {
+    header.done = 0;
+    writers.begin(i);
+    for (const std::uint32_t want : {1u, 3u, kRows}) {
+      wait_in_loop(header, event, want);
+      CHECK(header.done.load() >= want);
+    }
+    for (const int value : writers.rows) CHECK(value == i);
+  }
+}
+
+TEST(rows_ring_once_and_only_if_the_caller_waits_in_a_loop) {
+  BatchHeader header{};
+  RowsEvent event;
+  event.open();
+  const auto is_rung = [&] {
+    std::uint64_t times = 0;
+    return read(event.descriptor(), &times, sizeof times) == static_cast<ssize_t>(sizeof times) ? times : 0;
+  };
+  commit(header, 1, 0, false, false, event.descriptor());
+  CHECK(is_rung() == 0u);
+  header.want = 3 | BatchHeader::kByEvent;
+  commit(header, 1, 0, false, false, event.descriptor());
+  CHECK(is_rung() == 0u);
+  for (int i = 0; i < 3; ++i) commit(header, 1, 0, false, false, event.descriptor());
+  CHECK(is_rung() == 1u);
+  CHECK(header.want.load() == 0u);
 }
 
 // ---- waits for steps -----------------------------------------------------------------------------

@@ -1,4 +1,6 @@
 // Pools whose results come as they are ready: batches that end early, and waits for steps, which resets do not end.
+#include <poll.h>
+
 #include <algorithm>
 #include <deque>
 #include <random>
@@ -69,6 +71,64 @@ TEST(batches_that_end_early_lose_and_double_nothing) {
           CHECK(steps_of(some, row) == steps[env]);
         }
         d.drop(some);
+      }
+    }
+}
+
+// ---- a caller in an event loop -------------------------------------------------------------------
+
+// As an event loop waits for a row: it steps what only the caller steps, and then sleeps until the event is rung. A lost
+// wake-up would last until the alarm.
+void wait_in_loop(Driver& d) {
+  for (;;) {
+    while (d.pool.needs_caller()) d.pool.work_or_wait(std::chrono::nanoseconds(0));
+    if (!d.pool.watch_rows()) return;
+    pollfd one{d.pool.rows_event().descriptor(), POLLIN, 0};
+    CHECK(poll(&one, 1, -1) == 1);
+    d.pool.look_again(true);
+  }
+}
+
+// A sync pool returns rows as they are ready for a while, and then batches of all envs again.
+TEST(a_pool_changes_the_order_of_its_results_as_often_as_one_likes) {
+  constexpr std::int32_t kEnvs = 9;
+  for (const std::int32_t threads : {0, 1, 3})
+    for (const int work : {1, 2'000}) {
+      Driver d(async_of(kEnvs, kEnvs, threads, work));
+      std::vector<double> steps(kEnvs, -1.0);  // the first action of an env is its reset
+      std::mt19937 random(static_cast<unsigned>(threads));
+      const auto take = [&](const Batch& batch, std::vector<std::uint8_t>& idle) {
+        for (std::int32_t row = 0; row < batch.rows; ++row) {
+          const auto env = static_cast<std::size_t>(d.ids(batch)[static_cast<std::size_t>(row)]);
+          CHECK(idle[env] == 0);
+          idle[env] = 1;
+          steps[env] += 1.0;
+          CHECK(steps_of(batch, row) == steps[env]);
+        }
+        d.drop(batch);
+      };
+      d.pool.rows_event().open();
+      for (int round = 0; round < 50; ++round) {
+        d.send(all_of(kEnvs), test::kGoOn);
+        std::vector<std::uint8_t> idle(kEnvs, 0);
+        const Batch all = d.recv();
+        CHECK(all.all_in_order == true);
+        take(all, idle);
+        d.pool.return_as_ready(true);
+        CHECK(d.pool.is_async() == true);
+        for (int turn = 0; turn < 40 || d.pool.in_flight_count() != 0; ++turn) {
+          Ids chosen;
+          for (std::int32_t env = 0; turn < 40 && env < kEnvs; ++env)
+            if (idle[static_cast<std::size_t>(env)] && random() % 2 == 0) chosen.push_back(env);
+          std::shuffle(chosen.begin(), chosen.end(), random);
+          if (!chosen.empty()) d.send(chosen, test::kGoOn);
+          for (const std::int32_t env : chosen) idle[static_cast<std::size_t>(env)] = 0;
+          if (d.pool.in_flight_count() == 0) continue;
+          wait_in_loop(d);
+          take(d.recv_some(1), idle);
+        }
+        d.pool.return_as_ready(false);
+        CHECK(d.pool.is_async() == false);
       }
     }
 }

@@ -30,6 +30,7 @@
     ├── ResourceError           (OSError)            the system refuses descriptors, processes or threads
     │   └── OutOfMemoryError    (MemoryError)        or memory
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
+    ├── SessionTimeoutError     (TimeoutError)       session(timeout=...) found no env that is free
     ├── RemoteEnvError                               stands for an exception of a worker that cannot be pickled
     └── EnvError                (RuntimeError)       an env failed; carries the whole batch
         ├── ObservationError    (ValueError)         an observation does not fit its space
@@ -75,6 +76,7 @@ __all__ = [
     "RemoteEnvError",
     "ResetOptionError",
     "ResourceError",
+    "SessionTimeoutError",
     "SpaceError",
     "StateError",
     "StepmillError",
@@ -254,6 +256,10 @@ class OutOfMemoryError(ResourceError, MemoryError):
 
 class RecvTimeoutError(StepmillError, TimeoutError):
     """``recv(timeout=...)`` found no complete batch in time. Everything stays in flight."""
+
+
+class SessionTimeoutError(StepmillError, TimeoutError):
+    """``session(timeout=...)``: no env of the pool became free in time."""
 
 
 class RemoteEnvError(StepmillError):

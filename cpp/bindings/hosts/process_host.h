@@ -24,6 +24,7 @@ class ProcessHost final : public Host {
   nanobind::object plan() const;
   int arena_descriptor() const { return processes().arena_descriptor(); }
   int bell_descriptor(int worker) const { return processes().bell_descriptor(worker); }
+  int rows_event_descriptor() const { return processes().rows_event_descriptor(); }
   void admit(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox, double start_timeout);
   auto to_restart() { return processes().to_restart(); }
   void restart_failed(int worker, unsigned incarnation, const std::string& why) {
@@ -57,6 +58,7 @@ class ProcessHost final : public Host {
   // ---- the host ----
 
   void check_whole() const override { processes().check_whole(); }
+  void cancel(std::span<const std::int32_t> envs) override { processes().cancel(envs); }
   void settle(std::span<const std::int32_t> envs) override;
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;

@@ -56,6 +56,7 @@ class RemoteHost final : public Host {
   void give_options(const ResetOrder& order) override;
   // Calls the derived class: `exchange(seconds)` carries parcels until rows have come, or about so long.
   void work(std::chrono::nanoseconds most) override;
+  void fetch() override { work(std::chrono::nanoseconds(0)); }
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
   // Calls the derived class: `describe()` returns what it knows about its connections.
   void add_stats(nanobind::dict& out) const override;

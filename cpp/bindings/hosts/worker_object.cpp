@@ -10,7 +10,7 @@ namespace nb = nanobind;
 namespace stepmill {
 
 WorkerObject::WorkerObject(Arguments a)
-    : worker_(a.arena, a.outbox, a.spec, a.plan, a.post),
+    : worker_(a.arena, a.outbox, a.rows_event, a.spec, a.plan, a.post),
       python_(std::move(a.python)),
       simulators_(std::move(a.simulators)),
       first_env_(a.post.first_env),

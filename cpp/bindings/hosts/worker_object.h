@@ -24,7 +24,7 @@ namespace stepmill {
 class WorkerObject {
  public:
   struct Arguments {
-    int arena, outbox;
+    int arena, outbox, rows_event;
     EnvSpec spec;
     ProcessPlan plan;
     WorkerPost post;

@@ -85,7 +85,26 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
     raise("EnvIdError",
           "send without env_id means the envs of the last recv(), and there was none: call "
           "async_reset() and recv() first, or pass env_id");
+  check_can_act(envs);
+  look_before_reading(action);
+  if (players_.are_many())
+    write_players(action, players, envs);
+  else
+    write(action, envs);
+  return envs;
+}
 
+void ActionInput::read_one(nb::handle action, std::int32_t env) {
+  const std::span<const std::int32_t> envs(&env, 1);
+  check_can_act(envs);
+  look_before_reading(action);
+  if (players_.are_many())
+    write_players(action, {}, envs);
+  else
+    write_node(tree_, action, envs, 1, "", false);
+}
+
+void ActionInput::check_can_act(std::span<const std::int32_t> envs) const {
   if (pool_.in_flight_count() != 0)
     for (const std::int32_t env : envs)
       if (pool_.in_flight(env))
@@ -99,13 +118,6 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
               "the episode of env " + std::to_string(env) +
                   " is over and autoreset is disabled: call reset(env_id=[" + std::to_string(env) +
                   "]) before the next action");
-
-  look_before_reading(action);
-  if (players_.are_many())
-    write_players(action, players, envs);
-  else
-    write(action, envs);
-  return envs;
 }
 
 std::span<const std::int32_t> ActionInput::read_envs(nb::handle env_id) {
@@ -186,10 +198,11 @@ void ActionInput::write_kind(std::size_t kind, const TreeNode& node, nb::handle 
 }
 
 void ActionInput::write_node(const TreeNode& node, nb::handle value, std::span<const std::int32_t> rows,
-                             std::int64_t count, const std::string& path) {
+                             std::int64_t count, const std::string& path, bool batched) {
   const auto write = [&](int leaf, nb::handle part, const std::string&) {
     LeafInput input{pool_.spec().action[static_cast<std::size_t>(leaf)], pool_.table().action(leaf), rows, count, bounds_};
     input.helper = &pool_;
+    input.batched = batched;
     if (players_.are_many()) input.players = &players_;
     write_leaf(part, input);
   };

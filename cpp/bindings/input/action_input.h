@@ -32,10 +32,14 @@ class ActionInput {
   std::span<const std::int32_t> read(nanobind::handle action, nanobind::handle env_id,
                                      std::span<const std::int32_t> otherwise);
 
+  // The same for the action of one env, as a single env takes it: without the axis of the envs.
+  void read_one(nanobind::handle action, std::int32_t env);
+
   // Checks the user's env ids: whole numbers, in range, none twice. Valid until the next call.
   std::span<const std::int32_t> read_envs(nanobind::handle env_id);
 
  private:
+  void check_can_act(std::span<const std::int32_t> envs) const;
   void write(nanobind::handle action, std::span<const std::int32_t> envs);
   // What the dict of an action says about players; both may be null.
   struct PlayerKeys {
@@ -46,7 +50,7 @@ class ActionInput {
                   std::span<const std::int32_t> envs, const std::string& path);
   nanobind::object part_of(nanobind::handle given, const nanobind::object& kind, const std::string& name) const;
   void write_node(const TreeNode& node, nanobind::handle value, std::span<const std::int32_t> rows,
-                  std::int64_t count, const std::string& path);
+                  std::int64_t count, const std::string& path, bool batched = true);
   bool covers_all_in_order(std::span<const std::int32_t> envs) const;
 
   Pool& pool_;

@@ -34,8 +34,17 @@ struct BatchHeader {
   // The number of rows that the sleeping caller waits for; 0: it does not sleep. Sequentially consistent together with
   // `done`: either the writer of the last row sees it and wakes the caller, or the caller sees the count. With the top
   // bit, the caller does not count rows of resets.
+  //
+  // With the next bit, the caller waits in an event loop, for as long as it likes, and the writer who finds enough rows
+  // counted sets the word to 0 and then rings the pool's RowsEvent, once for all of them. So, from the moment that the
+  // caller has stored this and seen too few rows until it looks again:
+  //
+  //     fewer rows are counted than it wants, or the event is rung, or whoever set the word to 0 is about to ring it.
+  //
+  // A thread always gets to that. A worker process may be killed before; once its end is certain, the pool rings
+  // (`ProcessBooks::bury`).
   std::atomic<std::uint32_t> want;
-  static constexpr std::uint32_t kStepsOnly = 1u << 31;
+  static constexpr std::uint32_t kStepsOnly = 1u << 31, kByEvent = 1u << 30;
   // Rows of resets; only for pools that return results as they are ready. Added to before `done`, so a thread that sees
   // a row counted there sees it here. It may be ahead: then the thread that is about to count that row checks again.
   std::atomic<std::uint32_t> resets;
@@ -44,7 +53,8 @@ struct BatchHeader {
 
   // The value that `done` must reach for so many rows to be ready. Call it after reading `done`.
   std::uint32_t rows_for(std::uint32_t wanted) const {
-    return (wanted & kStepsOnly) == 0 ? wanted : (wanted & ~kStepsOnly) + resets.load(std::memory_order_relaxed);
+    const std::uint32_t rows = wanted & ~(kStepsOnly | kByEvent);
+    return (wanted & kStepsOnly) == 0 ? rows : rows + resets.load(std::memory_order_relaxed);
   }
 };
 static_assert(sizeof(BatchHeader) <= kCacheLine);

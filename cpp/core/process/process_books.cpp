@@ -13,9 +13,10 @@ namespace stepmill {
 namespace {
 
 // Some rows of a batch may be there without being counted, so the words decide about it. Wakes the caller to look.
-void doubt(Buffer& buffer) {
+void doubt(Buffer& buffer, const RowsEvent& rows_event) {
   buffer.header->done.fetch_or(BatchHeader::kSuspect, std::memory_order_seq_cst);
   futex_wake(buffer.header->done, 1, true);
+  rows_event.ring();
 }
 
 }  // namespace
@@ -47,6 +48,7 @@ void ProcessBooks::retire(std::int32_t worker, const Fault& reason, bool start_a
   save_notes(worker, number);
   roster.retire(worker, reason, start_again && !stopping);
   for (std::int32_t env = crew.first; env < crew.end(); ++env) give_up(env, number, reason);
+  if (roster.wants_attention()) pool_.rows_event.ring();  // a caller in an event loop starts the next one
 }
 
 // Answers for an env that waits for, or is run by, that life of its worker. An impossible word does not tell whether a
@@ -89,6 +91,7 @@ void ProcessBooks::bury(std::int32_t worker, std::uint32_t number) {
   save_notes(worker, number);
   roster.remove(worker, number);
   announce_rest(pool_.tables.worker(worker));
+  pool_.rows_event.ring();  // it may have been about to, see `BatchHeader::want`
 }
 
 void ProcessBooks::entrust(std::int32_t worker) {
@@ -109,7 +112,7 @@ void ProcessBooks::doubt_row(std::int32_t env) {
     if (!slot) return;
     buffer = ring_buffer(slot->number);
   }
-  doubt(*buffer);
+  doubt(*buffer, pool_.rows_event);
 }
 
 void ProcessBooks::save_notes(std::int32_t worker, std::uint32_t incarnation) {
@@ -167,7 +170,8 @@ void ProcessBooks::answer_row(std::int32_t env, EnvWord from, const Fault& reaso
   if (!ended) fill_row(env, buffer->columns, row);
   pool_.faults.add(end_by_fault(env, reason));
   // At rest only after it was counted: the words decide about a suspect batch.
-  commit(*buffer->header, 1, pool_.resetting[static_cast<std::size_t>(env)], ended, true);
+  commit(*buffer->header, 1, pool_.resetting[static_cast<std::size_t>(env)], ended, true,
+         pool_.rows_event.descriptor());
   take_back(env, from.epoch);
 }
 
@@ -266,7 +270,7 @@ void ProcessBooks::break_down(const std::string& what) {
   is_broken_.store(true, std::memory_order_release);
   stopping = true;  // nothing is started again
   roster.kill_all();
-  if (first_open != end_open) doubt(*ring_buffer(first_open));  // a sleeping caller sleeps on this one
+  if (first_open != end_open) doubt(*ring_buffer(first_open), pool_.rows_event);  // a sleeping caller sleeps on this one
 }
 
 }  // namespace stepmill

@@ -46,6 +46,7 @@ class ProcessBooks {
     const ProcessTables& tables;
     SlotRing& ring;
     const ProcessChecks& checks;
+    const RowsEvent& rows_event;
   };
   ProcessBooks(const Parts& parts, std::span<const std::int32_t> first_envs, std::vector<std::uint64_t> seeds,
                int obituaries, std::span<WorkerRecord> shown);
@@ -142,6 +143,7 @@ class ProcessBooks {
   void add_news(std::string text) {
     news_.push_back(std::move(text));
     has_news_.store(true, std::memory_order_release);
+    pool_.rows_event.ring();
   }
   // Called by the caller, which asks without the lock whether there is any.
   bool has_news() const { return has_news_.load(std::memory_order_relaxed); }

@@ -149,6 +149,7 @@ struct ProcessOptions {
   bool keep_last_observation = false;
   // How many envs of the pool may be RUNNING, if their workers have event loops; 0: one per worker.
   std::int32_t most_running = 0;
+  bool can_cancel = false;  // the loops can interrupt what their envs are at
 
   bool has_loops() const { return most_running != 0; }
   // Of one worker: there are at least as many as workers.

@@ -39,7 +39,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       to_ring_(static_cast<std::size_t>(process.num_workers)),
       mail_(static_cast<std::size_t>(num_envs())),
       books_({spec_, options_, *arena_, store_->layout(), gather_store_->layout(), ring_buffers_, resetting_,
-              former_lives_, table_, faults_, tables_, ring_, checks_},
+              former_lives_, table_, faults_, tables_, ring_, checks_, rows_event_},
              first_envs, std::move(seeds), obituaries,
              {counters_->pool().workers(), static_cast<std::size_t>(process.num_workers)}),
       monitor_(books_, tables_, checks_, bells_, process, deadlines, num_envs()) {
@@ -293,7 +293,7 @@ std::optional<Fault> ProcessPool::take_call(std::int32_t env, std::vector<std::b
 }
 
 void ProcessPool::cancel(std::span<const std::int32_t> envs) {
-  if (!process_.has_loops()) return;
+  if (!process_.can_cancel) return;
   const Lock lock(books_.mutex);
   for (const std::int32_t env : envs) {
     tables_.cancelled(env).store(books_.asked(env).epoch, std::memory_order_release);

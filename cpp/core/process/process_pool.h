@@ -44,6 +44,8 @@ class ProcessPool final : public Pool {
   int arena_descriptor() const { return arena_->descriptor(); }
   // Of a pool whose workers have event loops: what wakes that of a worker, whichever process it is.
   int bell_descriptor(std::int32_t worker) const { return bells_.of(worker); }
+  // What they ring for a caller that waits in an event loop.
+  int rows_event_descriptor() const { return rows_event_.descriptor(); }
 
   // Announces a process that will serve as `worker`. The descriptors are duplicated: the pidfd, the pipe that it writes
   // its Python stack to when asked, its outbox. The process has `start_ns` from now to announce itself.
@@ -101,6 +103,7 @@ class ProcessPool final : public Pool {
   // The same, before anything is started.
   void check_whole() const { books_.check_whole(); }
   void work_or_wait(std::chrono::nanoseconds most) override;
+  void doubt_counts() override;
   // Workers end after their present step; `kill` ends those that are left.
   void ask_to_stop() override;
   bool stopped() const override;

@@ -122,7 +122,10 @@ void ProcessPool::work_or_wait(nanoseconds most) {
 
 // Called now and then in a long wait: an overwritten count or hint does not wake the caller.
 void ProcessPool::look_around() {
-  if (!pace_.look_is_due()) return;
+  if (pace_.look_is_due()) doubt_counts();
+}
+
+void ProcessPool::doubt_counts() {
   words_due_ = true;
   // Without the lock: only the caller opens and closes batches, and the hint is an atomic that workers move, too.
   if (is_async()) books_.mend_hint();

@@ -33,10 +33,11 @@ ProcessTables attached(ProcessTables tables, std::byte* base) {
 
 }  // namespace
 
-ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan,
+ProcessWorker::ProcessWorker(int arena, int outbox, int rows_event, const EnvSpec& spec, const ProcessPlan& plan,
                              const WorkerPost& post)
     : arena_(Arena::attach(arena, plan.arena_bytes)),
       outbox_(outbox, true),
+      rows_event_(rows_event),
       spec_(spec),
       plan_(plan),
       table_(*arena_, plan.table_offset, spec_, plan.table),
@@ -292,7 +293,7 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   if (!tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kDone).pack(), std::memory_order_seq_cst))
     return false;
   STEPMILL_KILL_POINT("done");
-  commit(*BatchLayout::header(to), 1, static_cast<std::uint32_t>(order.is_reset), ended_, true);
+  commit(*BatchLayout::header(to), 1, static_cast<std::uint32_t>(order.is_reset), ended_, true, rows_event_);
   STEPMILL_KILL_POINT("committed");
   // If the caller was faster, the env already has its next action.
   seen = its.word.at(Stage::kDone).pack();

@@ -40,7 +40,9 @@ struct WorkerPost {
 
 class ProcessWorker {
  public:
-  ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan, const WorkerPost& post);
+  // `rows_event`: what wakes a caller in an event loop, see RowsEvent; -1: there is none.
+  ProcessWorker(int arena, int outbox, int rows_event, const EnvSpec& spec, const ProcessPlan& plan,
+                const WorkerPost& post);
 
   std::int32_t first_env() const { return first_; }
   std::int32_t env_count() const { return count_; }
@@ -118,6 +120,7 @@ class ProcessWorker {
   const ForkMark mark_;
   const std::shared_ptr<Arena> arena_;
   Outbox outbox_;
+  const int rows_event_;
   const EnvSpec spec_;
   const ProcessPlan plan_;
   ActionTable table_;

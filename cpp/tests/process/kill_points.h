@@ -12,6 +12,7 @@ struct Point {
   bool in_sync, in_async, in_same_step, in_call;  // where it is passed
   bool stands;  // the row, or the answer, is whole by then: it counts
   bool in_resets = false;  // only of pools whose results come as they are ready, for their resets
+  bool in_loop = false;    // only for callers that wait in an event loop
 };
 
 constexpr Point kPoints[] = {
@@ -27,6 +28,7 @@ constexpr Point kPoints[] = {
     {"done", true, true, true, false, true},
     {"half counted", false, false, false, false, true, true},
     {"counted", true, true, true, false, true},
+    {"to ring", false, false, false, false, true, false, true},
     {"committed", true, true, true, false, true},
     {"rest", true, true, true, false, true},
     {"call at rest", false, false, false, true, true},

@@ -47,7 +47,7 @@ TEST(the_list_has_every_point_in_the_sources) {
     if (known_points().contains(name)) continue;
     test::fail_check(__FILE__, __LINE__, "a kill point that no test kills at: " + name);
   }
-  CHECK(found.size() == 15u);  // a search in the wrong folder finds fewer
+  CHECK(found.size() == 16u);  // a search in the wrong folder finds fewer
   CHECK((found == known_points()) == true);
 }
 
@@ -62,6 +62,7 @@ struct Mode {
   bool gathers;  // now and then chosen envs are reset
   bool Point::*passes;
   bool as_ready = false;  // resets among the steps, and waits of all kinds
+  bool in_loop = false;   // the caller waits in an event loop, for one row at a time
 };
 
 constexpr Mode kModes[] = {
@@ -70,6 +71,7 @@ constexpr Mode kModes[] = {
     {"async with gathers", 3, SM_NEXT_STEP, true, &Point::in_async},
     {"sync, same step", kEnvs, SM_SAME_STEP, false, &Point::in_same_step},
     {"as ready", kEnvs, SM_NEXT_STEP, false, &Point::in_async, true},
+    {"in a loop", kEnvs, SM_NEXT_STEP, false, &Point::in_async, true, true},
 };
 
 ProcessDriverOptions options_for(const Mode& mode, bool keep_last = false) {
@@ -84,6 +86,10 @@ ProcessDriverOptions options_for(const Mode& mode, bool keep_last = false) {
   return options;
 }
 
+bool passes(const Mode& mode, const Point& point) {
+  return point.*mode.passes || (mode.as_ready && point.in_resets) || (mode.in_loop && point.in_loop);
+}
+
 void play_a_batch(Ledger& ledger, const Mode& mode) {
   if (mode.gathers && ledger.random() % 4 == 0 && !ledger.idle().empty()) {
     Ids some = ledger.idle();
@@ -93,7 +99,9 @@ void play_a_batch(Ledger& ledger, const Mode& mode) {
     ledger.receive();
   }
   ledger.send_any(false, true, mode.as_ready);
-  if (mode.as_ready && ledger.random() % 4 != 0)
+  if (mode.in_loop)
+    ledger.receive_in_loop();
+  else if (mode.as_ready && ledger.random() % 4 != 0)
     ledger.receive_some(1 + static_cast<std::int32_t>(ledger.random() % 3), ledger.random() % 4 != 0);
   else
     ledger.receive();
@@ -150,7 +158,7 @@ TEST(a_worker_killed_at_any_point_loses_no_action_and_harms_no_other) {
   for (const Mode& mode : kModes)
     for (const Point& point : kPoints)
       for (int pass = 1; pass <= 3; ++pass)
-        if ((point.*mode.passes || (mode.as_ready && point.in_resets)) && (!test::kSanitized || ++turn % 4 == 0))
+        if (passes(mode, point) && (!test::kSanitized || ++turn % 4 == 0))
           kill_while_acting(point, mode, pass);
 }
 

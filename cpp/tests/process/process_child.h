@@ -297,7 +297,8 @@ inline WorkerPost post_of(const ProcessPlan& plan, std::int32_t worker, std::uin
 }
 
 // Never comes back: what follows is the test's.
-[[noreturn]] inline void serve(const ProcessPlan& plan, const ProcessDriverOptions& options, int arena, int outbox) {
+[[noreturn]] inline void serve(const ProcessPlan& plan, const ProcessDriverOptions& options, int arena, int outbox,
+                               int rows_event) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
 #ifdef STEPMILL_KILL_POINTS
   kill_point = pass_point;
@@ -309,7 +310,7 @@ inline WorkerPost post_of(const ProcessPlan& plan, std::int32_t worker, std::uin
     (void)!write(self.stack, kText, sizeof kText - 1);
   });
   try {
-    ProcessWorker worker(arena, outbox, obedient_spec(), plan, post_of(plan, self.number, self.life));
+    ProcessWorker worker(arena, outbox, rows_event, obedient_spec(), plan, post_of(plan, self.number, self.life));
     EnvSet envs(steered_table(), steered_configs(worker.first_env(), worker.env_count(), options.work),
                 worker.first_env());
     self.worker = &worker;

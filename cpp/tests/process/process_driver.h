@@ -87,9 +87,8 @@ class Nursery {
   struct Child {
     int pid, pidfd;
   };
-  Child start(std::int32_t worker, std::uint32_t life, const ProcessPlan& plan, int arena, int outbox, int stack) {
+  Child start(std::int32_t worker, std::uint32_t life, const ProcessPlan& plan, std::array<int, 4> given) {
     Request request{worker, life, plan};
-    std::array<int, 3> given{arena, outbox, stack};
     int pid = -1;
     std::array<int, 1> pidfd{-1};
     if (!pass(socket_, request, given, true) || !pass(socket_, pid, pidfd, false) || pid < 0)
@@ -123,7 +122,7 @@ class Nursery {
         }
       if (polled[0].revents == 0) continue;
       Request request{};
-      std::array<int, 3> given{};
+      std::array<int, 4> given{};  // arena, outbox, stack, event
       if (!pass(socket_, request, given, false)) _exit(0);
       int pid = fork();
       if (pid == 0) {
@@ -131,7 +130,7 @@ class Nursery {
         self.number = request.worker;
         self.life = request.life;
         self.stack = given[2];
-        serve(request.plan, options, given[0], given[1]);
+        serve(request.plan, options, given[0], given[1], given[3]);
       }
       for (const int descriptor : given) ::close(descriptor);
       std::array<int, 1> pidfd{static_cast<int>(syscall(SYS_pidfd_open, pid, 0))};
@@ -216,7 +215,8 @@ class Processes {
     int stack[2];
     if (pipe2(stack, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
     const int outbox = Outbox::create();
-    const auto child = nursery_->start(worker, life, pool->plan(), pool->arena_descriptor(), outbox, stack[1]);
+    const auto child = nursery_->start(worker, life, pool->plan(), {pool->arena_descriptor(), outbox, stack[1],
+                                                                    pool->rows_event_descriptor()});
     lives_.push_back({child.pid, child.pidfd, options.immortal ? eventfd(0, EFD_CLOEXEC) : -1});
     const Life& made = current_[static_cast<std::size_t>(worker)] = lives_.back();
     pool->admit(worker, life, made.pid, options.immortal ? made.end : made.pidfd, stack[0], outbox, options.start_ns);
@@ -226,6 +226,17 @@ class Processes {
   void attend() {
     if (!pool->wants_attention()) return;
     for (const auto& [worker, life] : pool->to_restart()) start(worker, life);
+  }
+
+  // As an event loop waits for a row: it sleeps until the event is rung, with no look in between. A lost wake-up would last
+  // until the alarm.
+  void wait_in_loop() {
+    while (pool->watch_rows()) {
+      pollfd one{pool->rows_event().descriptor(), POLLIN, 0};
+      CHECK(poll(&one, 1, -1) == 1);
+      pool->look_again(true);
+      attend();
+    }
   }
 
   // One life of a worker. `end`: what the pool was given instead of the pidfd, where they are immortal.

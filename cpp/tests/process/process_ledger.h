@@ -184,6 +184,11 @@ class Ledger {
       CHECK(std::ssize(results) >= std::min<std::ptrdiff_t>(at_least, in_flight));
     return results;
   }
+  // The rows that are there when the first one has woken the caller, which waits in an event loop.
+  std::vector<Result> receive_in_loop() {
+    p_.wait_in_loop();
+    return receive_some(1, false);
+  }
   void drain() {
     while (p_.pool->in_flight_count() != 0) receive();
     CHECK(p_.pool->expected() == 0);

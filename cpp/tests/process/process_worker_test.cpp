@@ -15,7 +15,8 @@ struct Hand {
   Hand(ProcessPool& pool, std::int32_t number, std::uint32_t life)
       : outbox(Outbox::create()),
         end(eventfd(0, EFD_CLOEXEC)),
-        worker(pool.arena_descriptor(), outbox, pool.spec(), pool.plan(), test::post_of(pool.plan(), number, life)),
+        worker(pool.arena_descriptor(), outbox, pool.rows_event_descriptor(), pool.spec(), pool.plan(),
+               test::post_of(pool.plan(), number, life)),
         envs(test::steered_table(), test::steered_configs(worker.first_env(), worker.env_count(), 1),
              worker.first_env()),
         shared(pool) {

@@ -76,18 +76,23 @@ class Fault:
         return error
 
 
-@dataclass(frozen=True)
+@dataclass
 class FaultPolicy:
     """``on_error`` and ``max_restarts`` of a pool."""
 
     on_error: str
     max_restarts: int | None  # None: never give up
+    raises_all: bool = False  # in sessions: each failure is raised, to the owner of the env
 
     def error_of(self, faults: Sequence[Fault]) -> EnvError | None:
         """The error that the engine raises with the batch; None if nothing failed, or every failure is tolerated."""
-        if not faults or (self.on_error == "restart" and all(map(self._is_tolerated, faults))):
+        if not faults or (self._tolerates_some and all(map(self._is_tolerated, faults))):
             return None
         return EnvError.gather([fault.error() for fault in faults])
+
+    @property
+    def _tolerates_some(self) -> bool:
+        return self.on_error == "restart" and not self.raises_all
 
     def _is_tolerated(self, fault: Fault) -> bool:
         return not fault.is_final and (self.max_restarts is None or fault.failures < max(self.max_restarts, 1))

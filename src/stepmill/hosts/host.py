@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import ConcurrentUseError, CopyError, EnvError
-from stepmill.hosts.faults import contained
+from stepmill.hosts.faults import FaultPolicy, contained
 from stepmill.hosts.frames import Frame
 from stepmill.registry.description import EnvDescription
 from stepmill.registry.factories import close_quietly
@@ -56,6 +56,7 @@ class Host(Protocol):
     info_space: spaces.Dict | None  # the envs' own infos that travel as arrays; None: nobody knows
     num_players: int
     player_kinds: tuple[str, ...]  # of each player; empty if all have the same spaces
+    policy: FaultPolicy
     episode_limits: Sequence[int | None]  # the time limit of each env; empty if all have that of the pool
     code: str  # what a state here is of besides: see ``StateOrigin``
     metadata: dict[str, Any]
@@ -69,6 +70,13 @@ class Host(Protocol):
     @property
     def runs_beside_the_caller(self) -> bool:
         """Whether envs step while the caller does something else. It comes with the native half."""
+        ...
+
+    def serve_sessions(self, event: int | None) -> None:
+        """From now on each env is waited for alone, and the descriptor is rung when rows may have come. None: no more.
+
+        The native half of a host whose rows come without the caller has rung it anyway.
+        """
         ...
 
     def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:

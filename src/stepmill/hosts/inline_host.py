@@ -97,8 +97,8 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
             OwnLoop.check_usable()
             self._own_loop = OwnLoop()
         self._infos = info_leaves(described.info_space if finisher.takes_info_arrays else None, settings.autoreset)
-        policy = FaultPolicy(settings.on_error, settings.max_restarts)
-        self._finish = finisher(self.observation, policy, settings.autoreset)
+        self.policy = FaultPolicy(settings.on_error, settings.max_restarts)
+        self._finish = finisher(self.observation, self.policy, settings.autoreset)
 
     # ---- what the engine calls ---------------------------------------------------------------
 

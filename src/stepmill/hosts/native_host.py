@@ -39,7 +39,7 @@ class NativeHost(NativeStates, FramesAtOnce, _native.NativeHost):
         self.info_space = source.info_space
         self.num_players = source.max_num_players
         self.metadata, self.render_mode = source.metadata, source.render_mode
-        self._policy = FaultPolicy(settings.on_error, settings.max_restarts)
+        self.policy = FaultPolicy(settings.on_error, settings.max_restarts)
         simulators = make_simulators(source.simulators, range(settings.num_envs))
         super().__init__(
             **host_arguments(source.id, self.backend, settings, source.max_episode_steps),
@@ -57,7 +57,7 @@ class NativeHost(NativeStates, FramesAtOnce, _native.NativeHost):
         for i, fault in enumerate(known):
             if cause := raised.get(fault.env_id):
                 known[i] = fault.caused_by(cause, message=f"a callback of its simulator raised {summary(cause)}")
-        return result, self._policy.error_of(known)
+        return result, self.policy.error_of(known)
 
     def show_slow(self, env_id: int) -> None:
         """Tells the user of an env that may wait for something, and takes very long."""

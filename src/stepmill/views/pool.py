@@ -33,9 +33,9 @@ from stepmill.hosts.rollout.result import Rollout
 from stepmill.hosts.rollout.roll_out import Rollouts
 from stepmill.hosts.rollout.steps import StepBatch, play_on
 from stepmill.hosts.saving import StateKeeper
-from stepmill.settings import GYMNASIUM_MODES, OutputLibrary, Settings, check_seeds
+from stepmill.settings import GYMNASIUM_MODES, SEED_LIMIT, OutputLibrary, Settings, check_seeds
 from stepmill.spec import PoolSpec
-from stepmill.values.arguments import whole_number
+from stepmill.values.arguments import seconds, whole_number
 from stepmill.values.saved_states import SavedState, SavedStates
 from stepmill.views.checkpoint import Checkpoint, MakeArguments, Place
 from stepmill.views.direct import Call, direct
@@ -46,6 +46,8 @@ from stepmill.views.outputs import CONVERTERS, Converter, Output
 if TYPE_CHECKING:  # imported when it is used: it brings a server
     from stepmill.hosts.process.caller.clones import CloneTickets
     from stepmill.tools.watching.watch import Watch
+    from stepmill.views.session import Session
+    from stepmill.views.sessions import Sessions
 
 __all__ = ["Array", "PoolView"]
 
@@ -64,6 +66,7 @@ class PoolView(Uncopyable):
     _rollouts: Rollouts | None = None
     _states: StateKeeper | None = None
     _made_with: MakeArguments | None = None
+    _sessions: Sessions | None = None
 
     def __init__(
         self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
@@ -252,6 +255,7 @@ class PoolView(Uncopyable):
             (1, [])
         """
         self._engine.check_usable()
+        self._take_from_sessions("drain")
         batches = []
         while self._engine.in_flight_count:
             try:
@@ -313,6 +317,7 @@ class PoolView(Uncopyable):
             ((100, 4, 4), (100, 4))
             >>> more = pool.rollout(lean, 100)  # goes on
         """
+        self._take_from_sessions("rollout")
         return self._all_rollouts()(policy, steps, seed, observation)
 
     def _all_rollouts(self) -> Rollouts:
@@ -363,6 +368,7 @@ class PoolView(Uncopyable):
             >>> len(returns)
             10
         """
+        self._take_from_sessions("play")
         return play_on(self._engine, self._settings, policy, seed, episodes, raise_errors)
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
@@ -608,6 +614,68 @@ class PoolView(Uncopyable):
         """
         replay_order(self._engine, self._pool_spec, self._settings, path)
 
+    # ---- one env per task --------------------------------------------------------------------
+
+    def session(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> Session:
+        """One env of this pool, for one task of an asyncio program, instead of batches.
+
+        As many tasks as the pool has envs run at a time; others wait until one is free, in the order in which they
+        came. While sessions are open they have the pool: ``step``, ``send`` and the like are refused. ``autoreset`` is
+        ignored: a step after the end of an episode is an error until you ``reset``.
+
+        Args:
+            seed: That of the first ``reset``. Without one the env goes on with its own random numbers, so that results
+                depend on which task gets which env.
+            options: Those of every ``reset``.
+            timeout: Seconds to wait for an env that is free; None: no limit.
+
+        Returns:
+            A context manager for ``async with``. It gives an env with ``await env.reset()``,
+            ``await env.step(action)`` and ``env.env_id``, whose results are those of a single Gymnasium env, whatever
+            the view and ``output``. Leaving it with a step in flight does not wait: the env is free when its row comes.
+
+        Raises:
+            ConfigError: An invalid seed or timeout. ``ResetOptionError``: invalid options.
+            SessionTimeoutError: When it is entered: no env became free in time.
+            UsageError: When it is entered: envs are in flight (``InFlightError``), or the sessions of this pool belong
+                to another event loop.
+
+        Example:
+            >>> import asyncio
+            >>> async def episode(pool, seed):
+            ...     async with pool.session(seed=seed) as env:
+            ...         obs, info = await env.reset()
+            ...         terminated = truncated = False
+            ...         while not (terminated or truncated):
+            ...             obs, reward, terminated, truncated, info = await env.step(int(obs[2] > 0))
+            ...         return info["episode_length"]
+            >>> async def main():
+            ...     with stepmill.make("CartPole-v1", num_envs=4) as pool:
+            ...         return await asyncio.gather(*(episode(pool, seed) for seed in range(10)))
+            >>> len(asyncio.run(main()))
+            10
+        """
+        from stepmill.views.session import Session
+        from stepmill.views.sessions import Sessions
+
+        self._engine.check_usable()
+        own = self._check_options(options)
+        if isinstance(own, list) or (own and "reset_mask" in own):
+            raise ResetOptionError(f"options: expected a dict of options for one env, got {options!r}")
+        seed = None if seed is None else whole_number("seed", seed, 0, SEED_LIMIT - 1)
+        if timeout is not None:
+            timeout = seconds("timeout", timeout)
+        if self._sessions is None:
+            self._sessions = Sessions(self._engine, self._settings.autoreset)
+        return Session(self._sessions, seed, own, timeout)
+
+    def _take_from_sessions(self, call: str) -> None:
+        """Raises if sessions are open. The engine does so itself; this is for calls that look at other things first."""
+        if self._sessions is not None:
+            self._sessions.make_way(call)
+
     # ---- the envs themselves -----------------------------------------------------------------
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
@@ -762,7 +830,10 @@ class PoolView(Uncopyable):
     def close(self) -> None:
         """Ends the pool's workers and frees its memory, except for the batches you still hold. Idempotent."""
         try:
-            self._engine.close()
+            if self._sessions is None:
+                self._engine.close()
+            else:
+                self._sessions.close(self._engine.close)
         finally:
             if self._page is not None and self.closed:  # else it refused, and nothing has changed
                 self._page.close()

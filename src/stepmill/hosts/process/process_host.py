@@ -98,8 +98,8 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
                 self._destination = self._launcher.destination
                 self._read_spaces(source, [(worker.envs[0], worker.ready_payload) for worker in started])
                 check_players(self.num_players, settings)
-                policy = FaultPolicy(settings.on_error, settings.max_restarts)
-                self._finisher = finisher(self.observation, policy, settings.autoreset)
+                self.policy = FaultPolicy(settings.on_error, settings.max_restarts)
+                self._finisher = finisher(self.observation, self.policy, settings.autoreset)
                 self._build(source, settings)
                 for worker in started:
                     self._attach(worker)
@@ -163,7 +163,8 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
             if changes := self._model_changes_of(range(*worker.envs)):
                 fds.append(_file_of(dumps(changes, to=self._destination)))
             with contextlib.suppress(WireClosed, WireTimeout):  # it died or is stuck: the engine will notice
-                worker.wire.send(("attach", attachment), [self.arena, *fds], _ATTACH_S)
+                outbox, *changed = fds
+                worker.wire.send(("attach", attachment), [self.arena, outbox, self.rows_event, *changed], _ATTACH_S)
         finally:
             close_all(fds)
 
@@ -295,7 +296,7 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
                 outbox = _native.create_outbox()
                 outboxes.callback(os.close, outbox)
                 attachment = {**self._attachment, "incarnation": self.next_incarnation(worker_id), "env_count": 1}
-                calls.append(WakeCall(clone, worker_id, env_id, attachment, (self.arena, outbox)))
+                calls.append(WakeCall(clone, worker_id, env_id, attachment, (self.arena, outbox, self.rows_event)))
             for call, worker in zip(calls, self.clones.wake(calls, cancel_fd), strict=True):
                 former = self._workers[worker.worker_id], self._model_changes.get(call.env_id)
                 self._successors.append(_Successor(call.env_id, worker, *former))

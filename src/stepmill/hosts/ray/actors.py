@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -72,6 +74,25 @@ class _Actor:
         self.ping, self.silent = None, 0.0
 
 
+class _Bell:
+    """Rings a descriptor from any thread, until it is muted."""
+
+    def __init__(self, event: int) -> None:
+        self._lock = threading.Lock()
+        self._event = os.dup(event)
+
+    def __call__(self, _: object) -> None:
+        with self._lock:
+            if self._event >= 0:
+                os.eventfd_write(self._event, 1)
+
+    def mute(self) -> None:
+        with self._lock:
+            event, self._event = self._event, -1
+        if event >= 0:
+            os.close(event)
+
+
 class Actors:
     """One actor per group of envs. Ray restarts and retries nothing: an action must not be done twice."""
 
@@ -95,6 +116,7 @@ class Actors:
         self._payloads = pack_sources(
             source.part(share.first, share.last, worker) for share, worker in zip(shares, first_workers, strict=True)
         )
+        self._bell: _Bell | None = None
         try:
             self._class = ray.remote(concurrency_groups={_HEALTH: 1})(EnvActor).options(
                 **plan.options(),
@@ -131,7 +153,7 @@ class Actors:
         handle = self._class.remote(VERSION, task)
         # On the thread that then builds the envs: there may be no later sign, if they keep the interpreter's lock.
         placed = handle.ping.remote()
-        return _Actor(handle, placed, handle.describe.remote(), time.monotonic(), model_changes)
+        return _Actor(handle, placed, self._heard(handle.describe.remote()), time.monotonic(), model_changes)
 
     def _start_again(self, group: int, trouble: str) -> None:
         """In the place of one that was lost before it had an action, on a node that is dying perhaps."""
@@ -221,10 +243,25 @@ class Actors:
         """Whether it has built its envs."""
         return self._actors[group].is_ready
 
+    def ring(self, event: int | None) -> None:
+        """From now on, what comes rings this descriptor; None: no longer."""
+        if self._bell is not None:
+            self._bell.mute()
+        self._bell = None if event is None else _Bell(event)
+        for actor in self._actors:
+            for reference in (*actor.requests, *(() if actor.is_ready else (actor.started,))):
+                self._heard(reference)
+
+    def _heard(self, reference: Any) -> Any:
+        """The same reference: when its value comes, that is told to whoever waits in an event loop."""
+        if self._bell is not None:
+            reference.future().add_done_callback(self._bell)
+        return reference
+
     def request(self, group: int, order: bytes) -> None:
         """Sends an order, to be answered with another parcel: bytes, or an array of them."""
         actor = self._actors[group]
-        actor.requests.append(actor.handle.exchange.remote(order))
+        actor.requests.append(self._heard(actor.handle.exchange.remote(order)))
 
     def put(self, value: bytes) -> Any:
         """A reference to a value that many actors need."""
@@ -396,6 +433,7 @@ class Actors:
 
     def close(self, seconds: float) -> list[bytes]:
         """Closes what was built within that time, then kills the actors. Returns what their envs raised."""
+        self.ring(None)
         if not self._is_in_cluster():  # leaving it has ended the actors
             return []
         raised = []

@@ -79,14 +79,15 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         self._sizes = [share.last - share.first for share in shares]
         self._model_changes = {}
         self.clones = RemoteClones()
-        self._pace = Pace(self._sizes, plan.workers, settings.batch_size, settings.as_ready)
+        self._batches = self._pace = Pace(self._sizes, plan.workers, settings.batch_size, settings.as_ready)
+        self._each = Pace(self._sizes, plan.workers, settings.batch_size, as_ready=True, each=True)
         self._actors = Actors(ray, source, settings, shares, plan, finisher)
         try:
             reports = self._actors.describe_all()
             self._read_spaces(source, [(share.first, one.envs) for share, one in zip(shares, reports, strict=True)])
             check_players(self.num_players, settings)
-            policy = FaultPolicy(settings.on_error, settings.max_restarts)
-            self._finisher = finisher(self.observation, policy, settings.autoreset)
+            self.policy = FaultPolicy(settings.on_error, settings.max_restarts)
+            self._finisher = finisher(self.observation, self.policy, settings.autoreset)
             pool, envs = self._native_arguments(source, settings)
             super().__init__(**pool, **envs, first_envs=self._first)
         except BaseException:
@@ -113,12 +114,21 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
             self._take_answers(0.0)
             self._send_waiting()
 
+    def serve_sessions(self, event: int | None) -> None:
+        """Answers ring the descriptor when they come, on a thread of Ray's."""
+        assert self._actors is not None
+        self._pace = self._batches if event is None else self._each
+        self._actors.ring(event)
+
     def _exchange(self, seconds: float) -> None:
         self._check_cluster()
         self._send_waiting()
         self._ask_for_the_rest()
         patience = self._pace.patience(time.monotonic())
         self._take_answers(seconds if patience is None else min(seconds, patience))
+        if self._pace is self._each:  # nobody calls again before something comes
+            self._send_waiting()
+            self._ask_for_the_rest()
 
     def _ask_for_the_rest(self) -> None:
         """Sends requests for what was to spare, to actors that have no other."""
@@ -176,7 +186,7 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         assert self._actors is not None
         self._rollouts += 1
         rollout = RemoteRollout(
-            self, self._actors, self._lose, self._finisher.policy, policy, plan, record, number=self._rollouts
+            self, self._actors, self._lose, self.policy, policy, plan, record, number=self._rollouts
         )
         rollout.play(observation)
 
@@ -365,13 +375,18 @@ class Pace:
     but rows that are done wait for them, and a worker that has no env to step waits too.
     """
 
-    def __init__(self, sizes: Sequence[int], workers: int, batch_size: int, as_ready: bool) -> None:
-        """``workers``: of each actor. ``as_ready``: see ``Settings``."""
+    def __init__(
+        self, sizes: Sequence[int], workers: int, batch_size: int, as_ready: bool, *, each: bool = False
+    ) -> None:
+        """``workers``: of each actor. ``as_ready``: see ``Settings``. ``each``: every env is waited for alone."""
         num_envs = sum(sizes)
+        self._each = each
         # With two requests an actor works on one while the answer to the other is on its way.
         self.most_requests = 2 if batch_size <= num_envs // 2 or as_ready else 1
         self._most = [-(-size // self.most_requests) for size in sizes]
-        if as_ready:  # no batch is waited for
+        if each:
+            self._spare = list(sizes)
+        elif as_ready:  # no batch is waited for
             self._spare = [max(workers, size // 4) for size in sizes]
         else:
             self._spare = [size - -(-size * batch_size // num_envs) for size in sizes]
@@ -398,6 +413,8 @@ class Pace:
         Mostly other actors complete the batch, and the next actions go in that request's place. So they are left alone
         for a while, if another actor is to answer. Where that is in vain, because others are slow, it is soon short.
         """
+        if self._each:
+            return list(unasked)
         since = {group: self._left_alone.get(group, now) for group in unasked}
         due = [group for group in unasked if not is_another_asked or now - since[group] >= self._grace]
         if due and is_another_asked:

@@ -28,7 +28,7 @@ class Awakening(BaseException):
 
     Attributes:
         post: Worker id, first env and attachment of the worker that it is now.
-        fds: The arena and its outbox.
+        fds: The arena, its outbox, and what it rings for rows.
     """
 
     def __init__(self, post: tuple[int, int, dict[str, Any]], fds: list[int]) -> None:
@@ -40,9 +40,17 @@ class ForkedProcess:
     """The process of a worker, or what a fork of it has to know: its wire, where it writes its stack, its template."""
 
     _is_frozen = False
+    _rows_event = -1
 
     def __init__(self, wire: Wire, dump_fd: int, template: int) -> None:
         self._wire, self._dump_fd, self._template = wire, dump_fd, template
+
+    def take_rows_event(self, fd: int) -> int:
+        """Keeps the descriptor that wakes a caller in an event loop, out of the env's reach; closes a former one."""
+        former, self._rows_event = self._rows_event, out_of_reach(fd)
+        if former >= 0:
+            os.close(former)
+        return self._rows_event
 
     def clone(self, own_mappings: Collection[Identity], call: int) -> int:
         """Forks a clone, for which the caller has sent a wire, with the number of this call, and returns its pid.
@@ -53,7 +61,7 @@ class ForkedProcess:
         """
         fd = self._receive_wire(call)
         try:
-            check_forkable({self._wire.fileno(), self._dump_fd, fd}, own_mappings)
+            check_forkable({self._wire.fileno(), self._dump_fd, self._rows_event, fd}, own_mappings)
             flush_streams()  # or each copy would print it again
             self._freeze()
             drawn = random.getstate()  # a forked process has its own

@@ -51,19 +51,19 @@ def serve(
     ``post`` is the worker id, the first env and the attachment.
     """
     worker_id, first_env, attachment = post
-    arena, outbox, *changes = fds
+    arena, outbox, rows_event, *changes = fds
     loop = None
     if attachment["loop"] is not None:
         from stepmill.hosts.process.forked.event_loop import EventLoop
 
         bell, *changes = changes
-        loop = EventLoop(out_of_reach(os.dup(bell)), attachment["loop"])
+        loop = EventLoop(out_of_reach(bell), attachment["loop"])
     service = _Service(worker_id, source, builder, envs, first_env, process, loop)
-    service.connect(attachment, arena, outbox)
+    service.connect(attachment, arena, outbox, rows_event)
     for fd in changes:  # what was set while other workers had these envs
         for env_id, change in _read(fd).items():
             service.ask_model_of(env_id, "set_model", change)
-    for fd in fds:
+    for fd in (arena, outbox, *changes):
         os.close(fd)
     if loop is not None:
         set_current_env(loop.current_env)
@@ -130,18 +130,20 @@ class _Service:
         self._worker_id, self.first_env = worker_id, first_env
         self.__dict__.pop("_states", None)  # for the loop that ends here
         _native.install_crash_note(worker_id)
-        self.connect(attachment, *fds)
+        arena, outbox, rows_event = fds
+        self.connect(attachment, arena, outbox, rows_event)
         self.worker.set_memory(first_env, memory)
-        close_all(fds)
+        close_all((arena, outbox))
 
-    def connect(self, attachment: dict[str, Any], arena: int, outbox: int) -> None:
-        """Makes the loop, which is not running yet."""
+    def connect(self, attachment: dict[str, Any], arena: int, outbox: int, rows_event: int) -> None:
+        """Makes the loop, which is not running yet. Keeps the last descriptor."""
         source, envs, first_env = self._source, self._envs, self.first_env
         self._mappings = {identity(arena), identity(outbox)}
         common = {
             **attachment,
             "arena": arena,
             "outbox": outbox,
+            "rows_event": self._process.take_rows_event(rows_event),
             "answer": self._answer,
             "read_mail": self._read_mail,
             "worker": self._worker_id,
