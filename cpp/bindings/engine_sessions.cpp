@@ -81,6 +81,11 @@ void EngineSessions::check_put(std::int32_t env) const {
     raise("InFlightError", "env " + std::to_string(env) + " is in flight: its last action has no result yet");
 }
 
+bool EngineSessions::is_asked(std::int32_t env) const {
+  if (engine_.host_.has_ended() || is_put_.empty()) return false;
+  return is_put_[static_cast<std::size_t>(env)] || pool().in_flight(env);
+}
+
 void EngineSessions::put(std::int32_t env, std::vector<std::int32_t>& among) {
   among.push_back(env);
   is_put_[static_cast<std::size_t>(env)] = 1;

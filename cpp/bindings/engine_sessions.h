@@ -33,6 +33,8 @@ class EngineSessions {
   // with parts that are no arrays; otherwise None.
   void put_action(std::int32_t env, nanobind::handle action, nanobind::handle batch);
   void put_reset(std::int32_t env, nanobind::handle seed, nanobind::handle options);
+  // Whether something was put down for it, or is in flight.
+  bool is_asked(std::int32_t env) const;
 
   // Starts what was put down and, where envs step in the caller, steps some. Returns what is ready: (the result, the error
   // that would be raised with it or None); None if there is nothing. `rung`: the event was; `doubtful`: looks more closely.

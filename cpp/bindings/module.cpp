@@ -420,6 +420,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("event", &EngineSessions::event)
       .def("put_action", &EngineSessions::put_action, "env_id"_a, "action"_a.none(), "batch"_a = nb::none())
       .def("put_reset", &EngineSessions::put_reset, "env_id"_a, "seed"_a.none(), "options"_a.none())
+      .def("is_asked", &EngineSessions::is_asked, "env_id"_a)
       .def("exchange", &EngineSessions::exchange, "rung"_a = false, "doubtful"_a = false)
       .def("watch", &EngineSessions::watch)
       .def("cancel", &EngineSessions::cancel, "env_id"_a);

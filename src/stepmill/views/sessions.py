@@ -169,9 +169,11 @@ class Sessions:
         if not self._calls.has_begun:
             self._calls.begin(self)
             self._envs = [LentEnv(env_id) for env_id in range(self._calls.num_envs)]
-            self._free = deque(self._envs)
             self._host.policy.raises_all = True
             self._host.serve_sessions(self._calls.event)
+        if len(self._free) != len(self._envs):  # Ctrl-C may have come while one was handed over
+            self._free = deque(self._envs)
+        self._came, self._rows = None, []  # or while a row was: it has arrived, as nothing is in flight
         self._plug(loop)
 
     def _refuse_other_loop(self) -> None:
@@ -196,6 +198,7 @@ class Sessions:
         for lent in self._envs:
             lent.is_taken = False
         self._waiting.clear()
+        self._free.clear()
         self._open = self._in_flight = 0
         self._came, self._rows = None, []
         self._end()
@@ -267,6 +270,8 @@ class Sessions:
     def _expect(self, lent: LentEnv) -> _Future:
         loop = self._loop
         assert loop is not None
+        if self._rows or self._came is not None:  # of an exchange that was interrupted, before this was asked
+            self._hand_over()
         future = lent.future = loop.create_future()
         lent.in_flight = True
         self._in_flight += 1
@@ -276,8 +281,10 @@ class Sessions:
         return future
 
     def _forget(self, lent: LentEnv) -> None:
-        lent.in_flight = False
-        self._in_flight -= 1
+        """It was refused; or it was not, and Ctrl-C came right afterwards."""
+        if not self._calls.is_asked(lent.env_id):
+            lent.in_flight = False
+            self._in_flight -= 1
 
     async def settle(self, lent: LentEnv) -> None:
         """Waits for what a cancelled call has left in flight."""
@@ -391,6 +398,7 @@ class Sessions:
 def _fail(future: _Future | None, error: Exception) -> None:
     if future is not None and not future.done() and not future.get_loop().is_closed():
         future.set_exception(error)
+        future.exception()  # nobody may be left who waits for it: then asyncio need not say so
 
 
 def _parted(row: Row) -> tuple[Row, tuple[Any, dict[str, Any]]]:

@@ -138,7 +138,8 @@ class RayHost(NativeStates, EnvsElsewhere, _native.RemoteHost):
         unasked = [one for one in groups if actors.is_ready(one) and not actors.under_way(one) and self.away(one)]
         is_another_asked = any(actors.under_way(group) for group in groups)
         for group in self._pace.due(unasked, is_another_asked, time.monotonic()):
-            actors.request(group, self.pack(group, 0, self.away(group) // 2))
+            away = self.away(group)
+            actors.request(group, self.pack(group, 0, away if self._pace is self._each else away // 2))
 
     def _check_cluster(self) -> None:
         """Raises if this process has left it: before anything is packed, and lost then."""

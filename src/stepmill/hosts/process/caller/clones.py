@@ -92,7 +92,7 @@ class WakeCall:
     worker_id: int
     env_id: int
     attachment: dict[str, Any]
-    fds: Sequence[int]  # the arena and its outbox
+    fds: Sequence[int]  # the arena, its outbox, and what it rings for rows
 
     @property
     def incarnation(self) -> int:
