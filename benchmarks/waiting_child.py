@@ -46,9 +46,6 @@ class Waiting:
         await asyncio.sleep(WAIT_S)
         return self.seen(), 1.0, False, False, {}
 
-    async def close(self) -> None:
-        pass
-
     def seen(self) -> Any:
         self.steps += 1
         return np.full(4, self.steps % 2, np.float32)

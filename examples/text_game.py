@@ -84,9 +84,6 @@ class Mine:
             return "You see the sun.", float(self.hall), True, False, {}
         return self.go_on(), 0.0, False, False, {}
 
-    async def close(self) -> None:
-        """Here an env closes its connection, which its first ``reset`` has opened."""
-
     def go_on(self) -> str:
         self.hall += 1
         self.signs = self.game.choice(list(self.SIGNS), 2)
