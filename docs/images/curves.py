@@ -146,15 +146,17 @@ def draw_estimated(name: str, example: Example) -> None:
             axes.set_title(example.title, loc="left", fontweight="bold", fontsize=12)
             axes.axhline(example.goal, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
             kinds = (name, "failures are masked", theme.stepmill), (example.beside, example.beside_label, theme.envpool)
+            last, row = 0.0, -3
             for logs, text, colour in kinds:
                 curves = list(read(logs).values())
                 steps, believed, _, _ = summary(list(read(logs, example.estimated).values()))
                 draw_summary(axes, curves, colour)
                 axes.plot(steps, believed, color=colour, linewidth=1.8, linestyle=(0, (2, 1)))
-                row = 0 if logs == name else 2
-                label(axes, f"{text}: the real return", colour, row - 1)
-                label(axes, "dashed: what the training takes it for", colour, row)
-            finish(axes, example, theme, max(float(steps[-1]) for steps, _ in curves), len(curves))
+                label(axes, f"{text}: the real return", colour, row)
+                label(axes, "dashed: what the training takes it for", colour, row + 1)
+                last, row = max(last, *(float(steps[-1]) for steps, _ in curves)), row + 2
+            finish(axes, example, theme, last, len(curves))
+            axes.set_ylim(top=example.goal * 1.12)  # room for the words above the goal
             figure.savefig(IMAGES / f"curve-{name}-{theme.name}.png", dpi=150)
             pyplot.close(figure)
 
