@@ -98,7 +98,7 @@ def compare(source: str, said: list[tuple[int, str]], group: int, output: str) -
 
 def type_of(name: str) -> Any:
     """What an argument of ``make`` may be; of a backend, the words."""
-    annotation = stepmill.make.__annotations__[name].removesuffix(" | Ray")
+    annotation = stepmill.make.__annotations__[name].removesuffix(" | Ray | Process")
     return eval(annotation, vars(sys.modules["stepmill.make"]))
 
 

@@ -1,7 +1,7 @@
 """The native module: what ``cpp/bindings/module.cpp`` defines. Not public; ``stepmill.make`` builds on it."""
 
 from asyncio import Task
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -273,6 +273,10 @@ class Worker:
     def cancelled(self) -> list[Turn]: ...
 
 class Turn(Coroutine[Any, None, None]):
+    def __await__(self) -> Generator[Any]: ...
+    def send(self, value: None) -> Any: ...
+    def throw(self, *exception: Any) -> Any: ...
+    def close(self) -> None: ...
     env_id: int
     phase: str
     number: int

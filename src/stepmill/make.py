@@ -188,9 +188,9 @@ def make(
             envs that mostly wait one each, up to 64.
         seed: Env i is seeded with ``seed + i``; or a list with one seed per env. None draws seeds, see ``config``.
         backend: ``"thread"`` (native envs on threads), ``"process"`` or ``stepmill.Process(...)`` (any env in worker
-            processes), ``"inline"`` (all in the calling thread), ``"ray"`` or ``stepmill.Ray(...)`` (actors of a Ray cluster, each of which runs
-            its envs by ``"auto"``) or ``"auto"``: threads for native envs; Python envs in worker processes, or in the
-            calling thread if a short trial of one extra env shows that this is faster.
+            processes), ``"inline"`` (all in the calling thread), ``"ray"`` or ``stepmill.Ray(...)`` (actors of a Ray
+            cluster, each of which runs its envs by ``"auto"``) or ``"auto"``: threads for native envs; Python envs in
+            worker processes, or in the calling thread if a short trial of one extra env shows that this is faster.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
             ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.

@@ -19,20 +19,23 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 import stepmill
 from stepmill.errors import EnvError
 from support import ray_cluster
+from support.envs.waiting import waiting_task
 from support.probes import seen
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Where envs run, and on how many workers."""
+    """Where envs run, and on how many workers; ``waits``: as twins whose methods are coroutines."""
 
     name: str
     workers: int | None = None
+    waits: bool = False
 
     def __str__(self) -> str:
-        return self.name if self.workers is None else f"{self.name}-{self.workers}"
+        return "-".join([self.name, *([] if self.workers is None else [str(self.workers)]), *["waits"] * self.waits])
 
     def make(self, task: Any, view: str = "gymnasium", **arguments: Any) -> Any:
+        task = waiting_task(task) if self.waits else task
         if self.name == "ray":
             ray_cluster.cluster()
             ray = stepmill.Ray(num_actors=self.workers, resources={"CPU": 1})
@@ -45,7 +48,8 @@ class Backend:
 INLINE, THREAD = Backend("inline"), Backend("thread")
 TWO = Backend("process", 2)
 RAY = (Backend("ray", 2),) if ray_cluster.WANTED else ()
-PROCESSES = (Backend("process", 1), TWO, Backend("process", 7), *RAY)
+WAITING = Backend("process", 2, waits=True)
+PROCESSES = (Backend("process", 1), TWO, Backend("process", 7), WAITING, *RAY)
 
 
 # ---- equal ---------------------------------------------------------------------------------------

@@ -128,7 +128,10 @@ nb::object PythonEnv::result_of(Answer& answer, F call) {
   if (answer.is_there()) return answer.value;
   answer.elapsed = elapsed_;
   nb::object result = call();
-  if (!is_awaitable(result)) return result;
+  if (!is_awaitable(result)) {
+    if (kind_->may_suspend) answer.value = result;  // what follows may have to be awaited
+    return result;
+  }
   if (!kind_->await_now.is_none()) return kind_->await_now(id_, result);
   if (!kind_->may_suspend) return result;  // its form is refused
   awaited_ = std::move(result);
@@ -184,6 +187,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
   inside_ = kind_->same_step && std::exchange(ending_, false);
   if (inside_ && kind_->reset_after_end && !reset_.is_there()) kind_->reset_after_end(id_);
   attempt("reset", [&] {
+    if (inside_ && kind_->may_suspend) keep_end();
     const nb::object result = result_of(reset_, [&] { return call_reset(options); });
     if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2) refuse_result("reset", result);
     nb::object info = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 1));
@@ -202,6 +206,16 @@ void PythonEnv::reset(Rng&, const Options& options) {
     options_ = nb::object();
     elapsed_ = 0;
   });
+}
+
+// The reset that is awaited may overwrite what the step returned, which is read once more afterwards.
+void PythonEnv::keep_end() {
+  if (reset_.is_there()) {
+    note_.objects = stepped_.objects;
+  } else {
+    stepped_.value = kind_->snapshot(stepped_.value);
+    stepped_.objects = note_.objects;
+  }
 }
 
 nb::object PythonEnv::call_reset(const Options& options) {
@@ -457,7 +471,7 @@ PythonEnvs::PythonEnvs(std::shared_ptr<PythonKind> kind, nb::handle envs, nb::ha
 
 int PythonEnv::traverse(visitproc visit, void* arg) const {
   for (const nb::object* one : {&env_, &options_, &action_objects_, &failure_, &before_reset_, &awaited_, &stepped_.value,
-                                &stepped_.error, &reset_.value, &reset_.error, &observation_, &info_,
+                                &stepped_.error, &stepped_.objects, &reset_.value, &reset_.error, &observation_, &info_,
                                 &last_objects_, &note_.info, &note_.final_info, &note_.objects, &note_.final_objects, &note_.error})
     Py_VISIT(one->ptr());
   return 0;

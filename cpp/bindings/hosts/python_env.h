@@ -114,9 +114,11 @@ class PythonEnv {
   void clear_references();
 
  private:
-  // What came of a method that is a coroutine, in the present action; neither: it was not asked, or has not answered.
+  // What came of a method in the present action, if a coroutine is part of it; neither: it was not asked, or has not
+  // answered.
   struct Answer {
     nanobind::object value, error;
+    nanobind::object objects;  // what goes with a step that ended the episode: see Note
     std::int32_t elapsed = 0;  // steps of the episode before it
 
     bool is_there() const { return value.is_valid() || error.is_valid(); }
@@ -128,6 +130,7 @@ class PythonEnv {
   template <class F>
   nanobind::object result_of(Answer& answer, F call);
   void tell_end() const;
+  void keep_end();
   nanobind::object call_reset(const Options& options);
   nanobind::object build_action(const ActionRow& action) const;
   double read_rewards(nanobind::handle given);

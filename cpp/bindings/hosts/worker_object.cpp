@@ -130,9 +130,8 @@ nb::object WorkerObject::go_on(std::int32_t env, nb::object value, nb::object er
   if (!worker_.is_call(env)) {
     python_->env(env).answer(std::move(value), std::move(error));
     next = act(env);
-  } else if (error.is_valid()) {
-    raise_again(error);
-  } else {
+  } else {  // it may have come to nothing: at its deadline
+    if (error.is_valid()) value = loop_.attr("failed_call")(error);
     worker_.publish_call(env, bytes_of(value));
   }
   if (next.is_valid()) return next;

@@ -18,7 +18,6 @@ from stepmill import _native
 from stepmill.errors import ConfigError
 from stepmill.hosts.process.caller.launcher import Launcher
 from stepmill.hosts.process.trial import StepCost, StepTrial
-from stepmill.registry.description import defines_coroutines
 from stepmill.registry.factories import EnvFactory
 from stepmill.registry.records import GymnasiumFactory
 from stepmill.settings import Settings
@@ -57,7 +56,7 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
     the pool as well. If env 0 cannot stand for all, the answer is processes without a trial. Envs that cannot be sent
     to a process run in the calling thread.
     """
-    if settings.num_envs == 1 and not _are_async(source):  # there is no other env to run in parallel
+    if settings.num_envs == 1 and not source.has_coroutines:  # there is no other env to run in parallel
         _tell(source, settings, "inline", "there is one env")
         return "inline", None, settings
     try:
@@ -69,7 +68,7 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
         if _are_heavy(source) or not _first_stands_for_all(source, settings):
             _tell(source, settings, "process", "without a trial, because they are heavy or of several kinds")
             return "process", launcher, settings
-        if _are_async(source):
+        if source.has_coroutines:
             _tell(source, settings, "process", "their methods are coroutines")
             return "process", launcher, settings
         cost = launcher.try_out(StepTrial(settings.seed[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
@@ -119,7 +118,7 @@ def _tell(source: PythonSource, settings: Settings, backend: Backend, why: str) 
 
 def _in_words(cost: StepCost | None) -> str:
     if cost is None:
-        return "a trial of one failed, or it was slow to build or to step"
+        return "a trial of one failed, or it was slow to build or to step, or its methods are coroutines"
     took = f"a step took {cost.own * 1e6:,.0f} µs"
     if math.isinf(cost.own):
         took = f"a trial of {_MOST_S:g} s was too short for a step"
@@ -132,12 +131,6 @@ def _in_words(cost: StepCost | None) -> str:
 def _are_heavy(source: PythonSource) -> bool:
     """Whether all factories say that a trial is not needed."""
     return all(isinstance(env.factory, EnvFactory) and env.factory.is_heavy for env in source.envs)
-
-
-def _are_async(source: PythonSource) -> bool:
-    """Whether the class of the first env says that its methods are coroutines."""
-    kind, _ = _taken_apart(source.envs[0].factory)
-    return isinstance(kind, type) and defines_coroutines(kind)
 
 
 def _first_stands_for_all(source: PythonSource, settings: Settings) -> bool:

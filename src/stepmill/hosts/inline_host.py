@@ -96,6 +96,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
 
             OwnLoop.check_usable()
             self._own_loop = OwnLoop()
+            self.state_advice = ""  # a worker process has no other way for them
         self._infos = info_leaves(described.info_space if finisher.takes_info_arrays else None, settings.autoreset)
         self.policy = FaultPolicy(settings.on_error, settings.max_restarts)
         self._finish = finisher(self.observation, self.policy, settings.autoreset)

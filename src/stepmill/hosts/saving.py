@@ -153,7 +153,8 @@ class StateKeeper:
             raise UnsupportedError(f"{what}: {self._why_not}")
         if by is not None and by not in self._ways:
             ways = " or ".join(map(repr, self._ways))
-            hint = "; it needs backend='process' and num_workers=num_envs" if by == "fork" else ""
+            needed = "; it needs backend='process', num_workers=num_envs, and envs whose methods are not coroutines"
+            hint = needed if by == "fork" else ""
             raise UnsupportedError(f"{what}: by: expected {ways}, the ways to save these envs, got {by!r}{hint}")
 
     def _origins_of(self, env_ids: Any, way: str | None = None) -> tuple[StateOrigin, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from stepmill import _native
 from stepmill.errors import ConfigError
 from stepmill.settings import Settings
 from stepmill.sources.source import NativeSource, PythonSource
@@ -35,8 +36,11 @@ def share_out(source: PythonSource | NativeSource, num_envs: int, num_workers: i
 def with_workers_for(source: PythonSource, settings: Settings, asked: int | None) -> Settings:
     """The settings with enough workers for every stretch of neighbours with the same interpreter.
 
-    ``asked`` is the number that the user gave, if any.
+    ``asked`` is the number that the user gave, if any. Envs that wait do not hold each other up: as many workers as
+    there are cores are enough for them.
     """
+    if asked is None and (source.has_coroutines or source.threads):
+        settings = replace(settings, num_workers=min(settings.num_workers, _native.available_cores()))
     needed = len(_stretches(source, settings.num_envs))
     if settings.num_workers >= needed:
         return settings

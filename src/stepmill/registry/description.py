@@ -24,16 +24,16 @@ def player_rows(space: spaces.Space[Any], envs: int, players: int, kinds: tuple[
 
 
 @functools.lru_cache(256)
-def defines_coroutines(kind: type) -> bool:
+def defines_coroutines(kind: Any) -> bool:
     """Whether envs of a class have a ``reset`` or ``step`` that is a coroutine."""
     return any(inspect.iscoroutinefunction(getattr(kind, name, None)) for name in ("reset", "step"))
 
 
 def has_coroutines(env: Any) -> bool:
     """Whether an env has such methods, itself or inside of wrappers. An adapter that passes them on says so."""
-    while not defines_coroutines(type(env)):
+    while not defines_coroutines(type(env)):  # type: ignore[arg-type]  # mypy does not know that classes are hashable
         if not isinstance(env, gymnasium.Wrapper):
-            return bool(getattr(env, "has_coroutines", False))
+            return bool(inspect.getattr_static(env, "has_coroutines", False))
         env = env.env
     return True
 

@@ -122,7 +122,7 @@ def close_quietly(env: Any) -> None:
     try:
         closing = close_env(env)
         if inspect.iscoroutine(closing):
-            from stepmill.system.coroutines import let_end
+            from stepmill.system.unawaited import let_end
 
             let_end(closing)
     except KeyboardInterrupt:

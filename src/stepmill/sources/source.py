@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, MissingConfigError, StepmillError, summary
-from stepmill.registry.description import EnvDescription, blind_wrapper
+from stepmill.registry.description import EnvDescription, blind_wrapper, defines_coroutines
 from stepmill.registry.factories import (
     REQUIRED,
     WRAPPERS,
@@ -177,6 +177,11 @@ class PythonSource:
         """Whether envs run with other interpreters."""
         return any(env.python is not None for env in once(self.envs))
 
+    @property
+    def has_coroutines(self) -> bool:
+        """Whether a class among the factories says that the methods of its envs are coroutines."""
+        return any(_says_coroutines(env.factory) for env in once(self.envs))
+
     def part_for(self, python: str | None) -> PythonSource:
         """The envs that one interpreter runs; of the others, only their number is the same."""
         if not self.has_islands:
@@ -245,6 +250,12 @@ class PythonSource:
             close_quietly(env)
             raise ConfigError(f"env {env_id} ({self.id}): {fault}")
         return env
+
+
+def _says_coroutines(factory: Callable[..., Any]) -> bool:
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    return isinstance(factory, type) and defines_coroutines(factory)
 
 
 def _is_complete(error: BaseException, factory: Callable[..., Any]) -> bool:

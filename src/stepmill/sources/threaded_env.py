@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import queue
 import threading
@@ -94,10 +95,8 @@ class _Thread:
 
         def work() -> None:
             came = _Result(partial(context.run, function))
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(tell, came)
-            except RuntimeError:  # the loop is closed: nobody waits
-                pass
 
         self._calls.put(work)
         return (await result).take()

@@ -5,6 +5,7 @@
     here            the probe's twin, and envs of Gymnasium's kind that count, fail, show and tell what they are told to
     many_spaces.py  observations and actions of many spaces; things that are of no space
     faulty.py       suffers any mishap of a process, where and when it is told; how the tests play it
+    waiting.py      twins of the others whose methods are coroutines; suffers any mishap of a coroutine
     managed.py      suffers the same in managers; how the tests play these
     contract.py     of BaseEnv's kind, of dm_env's, of the oldest documents' and of DI-engine's
     adapted.py      for adapters and views: of every kind, with several agents, with diaries

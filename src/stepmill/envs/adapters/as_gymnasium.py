@@ -200,12 +200,12 @@ class TeamAsGymnasium(AsGymnasium):
 class _WithCoroutines(AsGymnasium):
     """A ``BaseEnv`` whose ``reset`` and ``step`` are coroutines, or one of them."""
 
-    async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # type: ignore[override]
         self._begin_reset(seed)
         observation = self.base_env.reset(**(options or {}))
         return self._results_of_reset(await observation if inspect.isawaitable(observation) else observation)
 
-    async def step(self, action: Any) -> Any:
+    async def step(self, action: Any) -> Any:  # type: ignore[override]
         timestep = self.base_env.step(np.asarray(action) if isinstance(action, _SCALAR) else action)
         return self._results_of_step(await timestep if inspect.isawaitable(timestep) else timestep)
 

@@ -233,7 +233,10 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
 
     @property
     def state_ways(self) -> tuple[str, ...]:
-        return self._native_ways() if self.is_native else (*WAYS, "fork")
+        if self.is_native:
+            return self._native_ways()
+        has_loop = self._attachment["loop"] is not None  # whose descriptors a fork would share
+        return WAYS if has_loop else (*WAYS, "fork")
 
     @property
     def state_kind(self) -> str:

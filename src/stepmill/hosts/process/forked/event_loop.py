@@ -81,7 +81,8 @@ class EventLoop:
 
         task = self._loop.create_task(close_all())
         task.add_done_callback(lambda _: self._loop.stop())
-        self._run_until_stopped()
+        while not task.done():  # a last look may stop it, too
+            self._run_until_stopped()
         with contextlib.suppress(Exception):
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()

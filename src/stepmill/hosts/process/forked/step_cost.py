@@ -13,7 +13,8 @@ from typing import Any
 
 from stepmill.errors import UnsupportedError
 from stepmill.hosts.process.trial import StepCost, StepTrial, Stopwatch
-from stepmill.registry.description import EnvDescription, player_rows
+from stepmill.registry.description import EnvDescription, has_coroutines, player_rows
+from stepmill.registry.factories import close_quietly
 from stepmill.sources.source import PythonSource
 from stepmill.system.guardian import exit_if_forked
 
@@ -21,7 +22,9 @@ _KEPT = 0.98  # the share of the steps that counts
 
 
 def step_cost(source: PythonSource, trial: StepTrial, on_reset: Callable[[], None]) -> StepCost | None:
-    """What a step of env 0 costs; None if its constructor is slow. ``on_reset`` is called before the first step.
+    """What a step of env 0 costs; None if its constructor is slow, or its methods are coroutines.
+
+    ``on_reset`` is called before the first step.
 
     The env is built as env 0 is, reset, stepped with sampled actions, reset at the end of each episode, and closed. If
     it forks, that is an error: it must not run in the calling thread, where both processes would go on.
@@ -31,6 +34,9 @@ def step_cost(source: PythonSource, trial: StepTrial, on_reset: Callable[[], Non
     began = time.perf_counter()
     env = source.build(0, 0)
     exit_if_forked()
+    if has_coroutines(env):  # it waits: there is nothing to measure
+        close_quietly(env)
+        return None
     try:
         if time.perf_counter() - began > trial.heavy_s:
             return None
