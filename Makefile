@@ -345,6 +345,9 @@ examples: $(INTEGRATIONS)/.installed  ## the examples that learn, to the end, wi
 	for seed in 1 2 3 4 5; do for envs in stepmill gymnasium; do \
 	  $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed --envs $$envs \
 	    --log build/curves/ppo-$$([ $$envs = stepmill ] || echo $$envs-)$$seed.jsonl || exit 1; done; done
+	for seed in 1 2 3; do for failures in mask zero; do \
+	  $(INTEGRATIONS)/bin/python examples/text_game.py --seed $$seed --failures $$failures \
+	    --log build/curves/text_game-$$([ $$failures = mask ] || echo zero-)$$seed.jsonl || exit 1; done; done
 	for seed in 1 2 3; do for one in ppo_async ppo_own_env ppo_mujoco managers_dqn sb3_ppo torchrl_ppo es_pendulum; do \
 	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed --log build/curves/$$one-$$seed.jsonl || exit 1; done; done
 

@@ -25,6 +25,7 @@ from benchmarks import (
     sb3_parts,
     tensor_parts,
     training_parts,
+    waiting_parts,
 )
 from benchmarks.timing import Effort, Log, interleaved
 from stepmill.tools.measuring.machine import cores, up_to
@@ -175,6 +176,8 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "forked-states": process_parts.forked_states,
     "managers": manager_parts.managers,
     "uneven": process_parts.uneven,
+    "waiting": waiting_parts.waiting,
+    "sessions": waiting_parts.sessions,
     "ray": ray_parts.ray,
     "ray-sizing": ray_costs.sizing,
     "sb3": sb3_parts.sb3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from benchmarks import ray_sizing
+from benchmarks import ray_sizing, waiting_parts
 from benchmarks.cells import (
     MISSING,
     Results,
@@ -551,6 +551,8 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "python-async": ("python-async", python_async),
     "managers": ("managers", managers),
     "uneven": ("uneven", uneven),
+    "waiting": ("waiting", waiting_parts.waiting_table),
+    "sessions": ("sessions", waiting_parts.sessions_table),
     "sb3": ("sb3", sb3),
     "sb3-training": ("sb3", sb3_training),
     "training": ("training", training),

@@ -38,6 +38,7 @@ class Example:
     low: float | None = None  # where the axis begins
     is_apart: bool = False  # a line per seed, where trainings end at different times
     counted: str = ""  # another field of the logs, drawn on an axis of its own
+    estimated: str = ""  # another field of these logs and of those beside: what a training believes its return to be
 
 
 EXAMPLES = {
@@ -56,6 +57,15 @@ EXAMPLES = {
         y_label="mean return, less the best possible",
         counted="failures",
     ),
+    "text_game": Example(
+        "text_game.py on a server that fails",
+        2.55,
+        "best possible",
+        "text_game-zero",
+        "failures count as 0",
+        low=0,
+        estimated="estimate",
+    ),
 }
 
 
@@ -65,7 +75,9 @@ def main() -> None:
     for path in parser.parse_args().keep:
         keep(path)
     for name, example in EXAMPLES.items():
-        if curves := read(name):
+        if example.estimated:
+            draw_estimated(name, example)
+        elif curves := read(name):
             beside = read(example.beside) if example.beside else {}
             if beside:  # means are compared, so both are of the same seeds
                 curves, beside = ({seed: one[seed] for seed in curves.keys() & beside} for one in (curves, beside))
@@ -122,6 +134,29 @@ def draw(name: str, example: Example, curves: list[Curve], beside: list[Curve], 
                 right.set_ylim(bottom=0)
                 right.grid(visible=False)
                 right.set_ylabel(f"{example.counted} so far", color=colour)
+            figure.savefig(IMAGES / f"curve-{name}-{theme.name}.png", dpi=150)
+            pyplot.close(figure)
+
+
+def draw_estimated(name: str, example: Example) -> None:
+    """Two kinds of trainings: the return of their policies, and, dashed, what they take it for."""
+    for theme in THEMES:
+        with themed(theme):
+            figure, axes = pyplot.subplots(figsize=(6.4, 3.8), layout="constrained")
+            axes.set_title(example.title, loc="left", fontweight="bold", fontsize=12)
+            axes.axhline(example.goal, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
+            kinds = (name, "failures are masked", theme.stepmill), (example.beside, example.beside_label, theme.envpool)
+            last, row = 0.0, -3
+            for logs, text, colour in kinds:
+                curves = list(read(logs).values())
+                steps, believed, _, _ = summary(list(read(logs, example.estimated).values()))
+                draw_summary(axes, curves, colour)
+                axes.plot(steps, believed, color=colour, linewidth=1.8, linestyle=(0, (2, 1)))
+                label(axes, f"{text}: the real return", colour, row)
+                label(axes, "dashed: what the training takes it for", colour, row + 1)
+                last, row = max(last, *(float(steps[-1]) for steps, _ in curves)), row + 2
+            finish(axes, example, theme, last, len(curves))
+            axes.set_ylim(top=example.goal * 1.12)  # room for the words above the goal
             figure.savefig(IMAGES / f"curve-{name}-{theme.name}.png", dpi=150)
             pyplot.close(figure)
 
