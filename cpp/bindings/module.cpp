@@ -434,6 +434,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("told_to_stop", &WorkerObject::told_to_stop)
       .def("take", &WorkerObject::take)
       .def("cancelled", &WorkerObject::cancelled)
+      .def("follow", &WorkerObject::follow, "env"_a, "coroutine"_a)
       .def_prop_ro("running", &WorkerObject::running)
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
       .def("random_state", &WorkerObject::random_state, "env"_a)

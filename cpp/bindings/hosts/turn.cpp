@@ -112,61 +112,96 @@ int Turn::traverse(visitproc visit, void* arg) const {
 
 void Turn::clear_references() { awaited_ = driven_ = task_ = failure_ = nb::object(); }
 
+// ---- tasks -------------------------------------------------------------------------------------
+
+EnvCoroutine::EnvCoroutine(WorkerObject& worker, std::int32_t env, nb::object coroutine)
+    : worker_(worker), env_(env), coroutine_(std::move(coroutine)) {}
+
+PySendResult EnvCoroutine::send(PyObject* value, PyObject** result) {
+  const WorkerObject::Working working(worker_, env_);
+  const PySendResult status = PyIter_Send(coroutine_.ptr(), value, result);
+  worker_.leave_if_forked();
+  return status;
+}
+
+nb::object EnvCoroutine::raise_inside(nb::args exception) {
+  const WorkerObject::Working working(worker_, env_);
+  return coroutine_.attr("throw")(*exception);
+}
+
+int EnvCoroutine::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(coroutine_.ptr());
+  return 0;
+}
+
 // ---- for Python --------------------------------------------------------------------------------
 
 namespace {
 
-Turn& turn_in(PyObject* self) { return *nb::inst_ptr<Turn>(self); }
+// What the types of both have in common: the methods of a coroutine.
+template <class T>
+struct CoroutineType {
+  static T& in(PyObject* self) { return *nb::inst_ptr<T>(self); }
 
-PySendResult send(PyObject* self, PyObject* value, PyObject** result) { return turn_in(self).send(value, result); }
+  static PySendResult send(PyObject* self, PyObject* value, PyObject** result) { return in(self).send(value, result); }
+  static PyObject* next(PyObject* self) {
+    PyObject* result = nullptr;
+    const PySendResult status = in(self).send(Py_None, &result);
+    if (status == PYGEN_RETURN) end(result);
+    return status == PYGEN_NEXT ? result : nullptr;
+  }
+  static nb::object send_method(nb::handle self, nb::handle value) {
+    PyObject* result = nullptr;
+    const PySendResult status = in(self.ptr()).send(value.ptr(), &result);
+    if (status == PYGEN_NEXT) return nb::steal(result);
+    if (status == PYGEN_RETURN) end(result);
+    throw nb::python_error();
+  }
+  static PyObject* itself(PyObject* self) { return Py_NewRef(self); }
+  static int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    return nb::inst_ready(self) ? in(self).traverse(visit, arg) : 0;
+  }
+  static int clear(PyObject* self) {
+    if (nb::inst_ready(self)) in(self).clear_references();
+    return 0;
+  }
 
-PyObject* next(PyObject* self) {
-  PyObject* result = nullptr;
-  if (turn_in(self).send(Py_None, &result) == PYGEN_NEXT) return result;
-  Py_XDECREF(result);
-  return nullptr;  // the end
-}
+  static nb::class_<T> make(nb::module_& m, const char* name) {
+    static PyType_Slot slots[] = {{Py_am_send, reinterpret_cast<void*>(send)},
+                                  {Py_am_await, reinterpret_cast<void*>(itself)},
+                                  {Py_tp_iter, reinterpret_cast<void*>(itself)},
+                                  {Py_tp_iternext, reinterpret_cast<void*>(next)},
+                                  {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                                  {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                                  {0, nullptr}};
+    nb::class_<T> type(m, name, nb::type_slots(slots));
+    type.def("send", &send_method, "value"_a.none()).def("throw", &T::raise_inside).def("close", &T::close);
+    // Of the env's own coroutine: debuggers and anyio look at these.
+    for (const char* attribute : {"cr_await", "cr_code", "cr_frame", "cr_running", "cr_suspended"})
+      type.def_prop_ro(attribute, [attribute](const T& self) { return nb::getattr(self.awaited(), attribute, nb::none()); });
+    return type;
+  }
 
-PyObject* itself(PyObject* self) { return Py_NewRef(self); }
-
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  return nb::inst_ready(self) ? turn_in(self).traverse(visit, arg) : 0;
-}
-
-int clear(PyObject* self) {
-  if (nb::inst_ready(self)) turn_in(self).clear_references();
-  return 0;
-}
-
-PyType_Slot slots[] = {{Py_am_send, reinterpret_cast<void*>(send)},
-                       {Py_am_await, reinterpret_cast<void*>(itself)},
-                       {Py_tp_iter, reinterpret_cast<void*>(itself)},
-                       {Py_tp_iternext, reinterpret_cast<void*>(next)},
-                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                       {0, nullptr}};
+ private:
+  // Raises StopIteration with the value that a coroutine has returned, which may be a tuple or an exception.
+  static void end(PyObject* result) {
+    const nb::object value = nb::steal(result);
+    PyErr_SetObject(PyExc_StopIteration, nb::borrow(PyExc_StopIteration)(value).ptr());
+  }
+};
 
 }  // namespace
 
 void register_turn(nb::module_& m) {
-  nb::class_<Turn>(m, "Turn", nb::type_slots(slots))
-      .def("send", [](nb::handle self, nb::handle value) {
-        PyObject* result = nullptr;
-        const PySendResult status = turn_in(self.ptr()).send(value.ptr(), &result);
-        if (status == PYGEN_NEXT) return nb::steal(result);
-        Py_XDECREF(result);
-        PyErr_SetNone(PyExc_StopIteration);
-        throw nb::python_error();
-      }, "value"_a.none())
-      .def("throw", &Turn::raise_inside)
-      .def("close", &Turn::close)
+  CoroutineType<Turn>::make(m, "Turn")
       .def("fail_with", &Turn::fail_with, "error"_a)
       .def_prop_ro("env_id", &Turn::env)
       .def_prop_ro("phase", &Turn::phase)
       .def_prop_ro("number", &Turn::number)
       .def_prop_ro("awaited", &Turn::awaited)
       .def_prop_rw("task", &Turn::task, &Turn::set_task);
+  CoroutineType<EnvCoroutine>::make(m, "EnvCoroutine");
 }
 
 }  // namespace stepmill

@@ -56,7 +56,29 @@ class Turn {
   nanobind::object awaited_, driven_, task_, failure_;  // `driven_`: the iterator of `awaited_`
 };
 
-// Makes it known to Python.
+// The coroutine of a task that an env has started: `stepmill._native.EnvCoroutine`. While it runs, it is known whose code it
+// is, as with a Turn.
+class EnvCoroutine {
+ public:
+  EnvCoroutine(WorkerObject& worker, std::int32_t env, nanobind::object coroutine);
+
+  PySendResult send(PyObject* value, PyObject** result);
+  nanobind::object raise_inside(nanobind::args exception);
+  void close() { coroutine_.attr("close")(); }
+
+  // What it drives.
+  nanobind::object awaited() const { return coroutine_; }
+
+  int traverse(visitproc visit, void* arg) const;
+  void clear_references() { coroutine_ = nanobind::none(); }
+
+ private:
+  WorkerObject& worker_;
+  const std::int32_t env_;
+  nanobind::object coroutine_;
+};
+
+// Makes both known to Python.
 void register_turn(nanobind::module_& m);
 
 }  // namespace stepmill

@@ -54,6 +54,10 @@ class WorkerObject {
   // Begins with the next env that has something to do and, as long as they do it at once, with those after it. Returns
   // the Turn of one that has to wait for something; None if there is none.
   nanobind::object take();
+  // The coroutine of a task that an env has started.
+  nanobind::object follow(int env, nanobind::object coroutine) {
+    return nanobind::cast(new EnvCoroutine(*this, env, std::move(coroutine)), nanobind::rv_policy::take_ownership);
+  }
   // The turns of actions that the pool no longer wants.
   nanobind::list cancelled();
 

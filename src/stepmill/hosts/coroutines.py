@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from stepmill.errors import UsageError
@@ -16,10 +16,15 @@ ENV_ID: contextvars.ContextVar[int] = contextvars.ContextVar("stepmill_env_id")
 _GRACE_S = 1.0  # how long a coroutine may take to end when it is cancelled
 
 
+# From an env and the coroutine of a task that it starts to the one that the task runs.
+Follow = Callable[[int, Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
+
+
 class EnvTasks:
     """The tasks that envs have started in an event loop. They end with the episode."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, follow: Follow = lambda _, coroutine: coroutine) -> None:
+        self._follow = follow
         self._tasks: dict[int, set[asyncio.Task[Any]]] = {}
         self._contexts: dict[int, contextvars.Context] = {}
         loop.set_task_factory(self._make_task)  # type: ignore[arg-type]  # typeshed's has other options in each version
@@ -46,13 +51,14 @@ class EnvTasks:
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
     ) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
         context = options.get("context")
         env_id = ENV_ID.get(None) if context is None else context.get(ENV_ID)
-        if env_id is not None:
-            tasks = self._tasks.setdefault(env_id, set())
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+        if env_id is None or not asyncio.iscoroutine(coroutine):
+            return asyncio.Task(coroutine, loop=loop, **options)
+        task: asyncio.Task[Any] = asyncio.Task(self._follow(env_id, coroutine), loop=loop, **options)
+        tasks = self._tasks.setdefault(env_id, set())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
         return task
 
 
@@ -107,4 +113,5 @@ async def _await(awaitable: Awaitable[Any]) -> Any:
 
 
 def _name_of(task: asyncio.Task[Any]) -> str:
-    return getattr(task.get_coro(), "__qualname__", repr(task))
+    code = getattr(task.get_coro(), "cr_code", None)
+    return repr(task) if code is None else str(code.co_qualname)

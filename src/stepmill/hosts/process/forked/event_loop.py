@@ -36,7 +36,7 @@ class EventLoop:
 
     def __init__(self, bell: int, limits: dict[str, float]) -> None:
         self._loop = _new_loop()
-        self._tasks = EnvTasks(self._loop)
+        self._tasks = EnvTasks(self._loop, lambda env_id, coroutine: self.worker.follow(env_id, coroutine))
         self._bell = bell
         self._names: dict[int, str] = {}
         self._looks = False  # it is due already
