@@ -157,7 +157,7 @@ void ProcessWorker::sleep() {
 
 void ProcessWorker::rise() {
   block_.sleeping.store(0, std::memory_order_relaxed);
-  block_.said_alive.store(block_.asked_alive.load(std::memory_order_acquire), std::memory_order_release);
+  say_alive();
 }
 
 bool ProcessWorker::doze() {

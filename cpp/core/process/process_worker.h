@@ -71,8 +71,12 @@ class ProcessWorker {
     return epoch != 0 && epoch == turn(env).word.epoch;
   }
   bool is_full() const { return running_ == most_running_; }
-  // The env whose code runs from now on; -1: none. And for how long it ran, between two waits.
-  void show_running(std::int32_t env) { block_.runs.store(env + 1, std::memory_order_relaxed); }
+  // The env whose code runs from now on; -1: none. And for how long it ran, between two waits. A loop that goes from one
+  // env to the next is alive, however many there are.
+  void show_running(std::int32_t env) {
+    block_.runs.store(env + 1, std::memory_order_relaxed);
+    say_alive();
+  }
   void add_work(std::int32_t env, std::uint64_t ns) {
     turn(env).used_ns += ns;
     block_.busy_ns.fetch_add(ns, std::memory_order_relaxed);
@@ -102,6 +106,10 @@ class ProcessWorker {
   bool publish_call(std::int32_t env, std::span<const std::byte> answer);
 
  private:
+  void say_alive() {
+    block_.said_alive.store(block_.asked_alive.load(std::memory_order_acquire), std::memory_order_release);
+  }
+
   struct Turn {
     std::uint64_t used_ns = 0;  // by this env in total
     EnvWord word;               // RUNNING

@@ -249,9 +249,11 @@ class _Service:
         self._put_env(env_id, env)
 
     @functools.cached_property
-    def _states(self) -> _PythonAnswers | _NativeAnswers:
+    def _states(self) -> _PythonAnswers | _NativeAnswers | _ThreadedAnswers:
         if self._builder is None:
             return _NativeAnswers(self.worker)
+        if self._in_threads:
+            return _ThreadedAnswers()
         alone = len(self._envs) == 1 and self._loop is None  # a fork would share the loop's descriptors
         advice = "" if alone or self._loop is not None else BY_FORK
         states = PythonStates(self.worker, self._env, self._put_saved, self._renew, set(), advice)
@@ -295,6 +297,16 @@ class _PythonAnswers:
 
     def put_back(self, env_id: int) -> None:
         self._states.give_back(env_id, self._worker.take_kept(env_id))
+
+
+class _ThreadedAnswers:
+    _WHY = "an env in a thread of its own cannot be saved: what it does there goes on"
+
+    def kind(self, _: int) -> str:
+        return f"none: {self._WHY}"
+
+    def save(self, env_id: int, _: str | None) -> bytes:
+        raise StateError(f"save: env {env_id}: {self._WHY}")
 
 
 class _NativeAnswers:
