@@ -235,7 +235,9 @@ class ProcessHost(NativeStates, EnvsElsewhere, _native.ProcessHost):
     def state_ways(self) -> tuple[str, ...]:
         if self.is_native:
             return self._native_ways()
-        return (*WAYS, "fork") if self._attachment["loop"] is None else WAYS  # a fork would share the loop's descriptors
+        return (
+            (*WAYS, "fork") if self._attachment["loop"] is None else WAYS
+        )  # a fork would share the loop's descriptors
 
     @property
     def state_kind(self) -> str:
