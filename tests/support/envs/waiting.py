@@ -70,7 +70,8 @@ def _building_twins(build: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(build)
     def build_twin(*args: Any, **config: Any) -> Any:
         env = build(*args, **config)
-        env.__class__ = waiting(type(env))
+        if isinstance(env, gymnasium.Env | BaseEnv):
+            env.__class__ = waiting(type(env))
         return env
 
     return build_twin
