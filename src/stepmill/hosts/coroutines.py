@@ -82,17 +82,18 @@ class OwnLoop:
         """What comes of an awaitable of an env."""
         task = asyncio.Task(_await(awaitable), loop=self._loop, context=self._tasks.context_of(env_id))
         try:
-            return self._loop.run_until_complete(task)
+            self._drive(task)
         except BaseException:
             if not task.done():  # Ctrl-C, or a signal handler has raised
                 task.cancel()
-                self._loop.run_until_complete(asyncio.wait([task], timeout=_GRACE_S))
+                self._drive(asyncio.wait([task], timeout=_GRACE_S))
             raise
+        return task.result()
 
     def end_episode(self, env_id: int) -> None:
         """See ``EnvTasks``. What was cancelled ends now."""
         if self._tasks.end_episode(env_id) and not self._loop.is_running():
-            self._loop.run_until_complete(asyncio.sleep(0))
+            self._drive(asyncio.sleep(0))
 
     def close(self) -> None:
         """Ends the loop, and all tasks in it."""
@@ -102,10 +103,21 @@ class OwnLoop:
         for task in left:
             task.cancel()
         if left:
-            self._loop.run_until_complete(asyncio.wait(left, timeout=_GRACE_S))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._drive(asyncio.wait(left, timeout=_GRACE_S))
+        self._drive(self._loop.shutdown_asyncgens())
+        self._drive(self._loop.shutdown_default_executor())
         self._loop.close()
+
+    def _drive(self, what: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> None:
+        """Runs the loop until this is done. What was interrupted may have left behind a call that stops the loop."""
+        task = what if isinstance(what, asyncio.Task) else asyncio.Task(what, loop=self._loop)
+        task.add_done_callback(_stop_loop)
+        while not task.done():
+            self._loop.run_forever()
+
+
+def _stop_loop(task: asyncio.Task[Any]) -> None:
+    task.get_loop().stop()
 
 
 async def _await(awaitable: Awaitable[Any]) -> Any:

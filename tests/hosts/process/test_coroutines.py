@@ -413,9 +413,9 @@ def soak(num_envs: int, turns: int, kills: int, **arguments: Any) -> tuple[int, 
             count += len(ids)
             marked += int(failed.sum())
             if kill_at and count >= kill_at[0]:
-                del kill_at[0]
-                with contextlib.suppress(AssertionError, ProcessLookupError):  # it is about to be replaced
+                with contextlib.suppress(AssertionError, ProcessLookupError):  # one is being replaced: later
                     kill_worker(pool, int(random.integers(2)))
+                    del kill_at[0]
             again = ids[: turns * num_envs - sent]
             if again:
                 pool.send(np.zeros(len(again)), again)

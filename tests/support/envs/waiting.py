@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 
+from stepmill.envs import BaseEnv
 from support.envs import ProbeTwin
 from support.waiting import tell_gate, wait_at_gate
 
@@ -61,7 +62,7 @@ def waiting_task(task: Any) -> Any:
     if isinstance(task, list):
         return [waiting_task(one) for one in task]
     if isinstance(task, type):
-        return waiting(task) if issubclass(task, gymnasium.Env) else task
+        return waiting(task) if issubclass(task, gymnasium.Env | BaseEnv) else task
     return task if isinstance(task, str) else _building_twins(task)
 
 
@@ -69,7 +70,8 @@ def _building_twins(build: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(build)
     def build_twin(*args: Any, **config: Any) -> Any:
         env = build(*args, **config)
-        env.__class__ = waiting(type(env))
+        if isinstance(env, gymnasium.Env | BaseEnv):
+            env.__class__ = waiting(type(env))
         return env
 
     return build_twin
