@@ -25,6 +25,7 @@ help:
 # every Python; DI-engine, which needs old packages; and the islands (below).
 INTEGRATIONS := $(VENV)-integrations
 RLLIB := $(VENV)-rllib
+UVLOOP := $(VENV)-uvloop
 ZOO := $(VENV)-zoo
 BENCH := $(VENV)-bench
 DING := $(VENV)-ding
@@ -174,6 +175,16 @@ $(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built
 	$(@D)/bin/pip install --quiet "torch==2.13.0" "ray[rllib]>=2.40" "pytest>=8" "$$(ls $(WHEEL)/*.whl)[cli,ray,atari]"
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
+
+# Workers take uvloop if it is there, so the other environments do not have it.
+$(UVLOOP)/.installed: $(WHEEL)/.built
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip install $(PIP_QUIET) uvloop "pytest>=8" pytest-xdist pytest-randomly hypothesis "$$(ls $(WHEEL)/*.whl)"
+	@$(@D)/bin/pip install $(PIP_QUIET) --no-deps --force-reinstall $(WHEEL)/*.whl
+	@touch $@
+
+test-uvloop: $(UVLOOP)/.installed  ## envs that wait, in the event loops of uvloop
+	$(UVLOOP)/bin/python $(PYTEST) -k "coroutine and process" -m "not zoo and not long"
 
 test-rllib: $(RLLIB)/.installed  ## RLlib on our pools
 	$(RLLIB)/bin/python -m pytest tests/interop/rllib $(if $(FILTER),-k "$(FILTER)")
