@@ -259,13 +259,13 @@ def test_a_base_env_may_wait(backend: Backend, kind: Any) -> None:
 # ---- make ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_envs", [1, 5])
-@pytest.mark.parametrize("build", [waiting(ProbeTwin), lambda: waiting(ProbeTwin)()], ids=["class", "lambda"])
-def test_auto_takes_processes(build: Any, num_envs: int, make: Any) -> None:
-    if num_envs == 1 and not isinstance(build, type):
-        pytest.skip("only the env itself tells, and there is one")
-    pool = stepmill.make(build, num_envs=num_envs)
-    with pool:
+@pytest.mark.parametrize(
+    ("build", "num_envs"),
+    [(waiting(ProbeTwin), 1), (waiting(ProbeTwin), 5), (lambda: waiting(ProbeTwin)(), 5)],
+    ids=["one", "class", "lambda"],
+)
+def test_auto_takes_processes(build: Any, num_envs: int) -> None:
+    with stepmill.make(build, num_envs=num_envs) as pool:
         assert pool.backend == "process"
         assert len(pool.reset()[0]) == num_envs
 

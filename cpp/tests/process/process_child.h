@@ -270,6 +270,7 @@ inline std::string answer_to(const std::string& call, std::int32_t env, std::uin
 
 struct ProcessDriverOptions : DriverOptions {
   std::int32_t num_workers = 2;
+  std::int32_t most_running = 0;  // of workers with event loops
   Deadlines deadlines;
   std::uint64_t start_ns = 0;
   std::uint32_t seed = 0;  // of what workers do at random

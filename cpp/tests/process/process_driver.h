@@ -187,7 +187,8 @@ class Processes {
     std::vector<std::uint64_t> seeds;
     for (std::int32_t env = 0; env < o.num_envs; ++env) seeds.push_back(static_cast<std::uint64_t>(env));
     pool = std::make_unique<ProcessPool>(obedient_spec(), o.pool(),
-                                         ProcessOptions{o.num_workers, o.keep_last_observation}, o.deadlines,
+                                         ProcessOptions{o.num_workers, o.keep_last_observation, o.most_running, o.most_running != 0},
+                                         o.deadlines,
                                          first_envs_of(o), seeds, obituaries_[0]);
     for (std::int32_t env = 0; env < o.num_envs; ++env) seed(env, static_cast<std::uint64_t>(env));
     for (std::int32_t worker = 0; start_all && worker < o.num_workers; ++worker) start(worker, 1);

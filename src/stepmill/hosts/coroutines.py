@@ -87,6 +87,8 @@ class OwnLoop:
             if not task.done():  # Ctrl-C, or a signal handler has raised
                 task.cancel()
                 self._drive(asyncio.wait([task], timeout=_GRACE_S))
+            if task.done() and not task.cancelled():
+                task.exception()  # looked at: otherwise asyncio would show it
             raise
         return task.result()
 

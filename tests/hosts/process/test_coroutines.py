@@ -16,9 +16,10 @@ import pytest
 
 import stepmill
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError
+from support import scribble
 from support.envs import ProbeTwin
 from support.envs.faulty import abnormal, act, collect, elapsed, outcome, send
-from support.envs.waiting import RAISED, Sufferer
+from support.envs.waiting import RAISED, Sufferer, waiting
 from support.processes import belongings, kill_worker, left_since, worker_pids
 from support.subprocesses import run
 from support.waiting import Gate
@@ -422,8 +423,7 @@ def soak(num_envs: int, turns: int, kills: int, **arguments: Any) -> tuple[int, 
                 in_flight.update(again)
                 sent += len(again)
         assert (count, kill_at) == (turns * num_envs, [])
-        with contextlib.suppress(WorkerDiedError):  # a worker that was killed at the very end
-            pool.call("count_tasks")
+        outcome(pool.reset)  # a worker that was killed at the very end is replaced
         assert pool.call("count_tasks", env_ids=[0, num_envs - 1]) == (0, 0)
     return count, marked
 
@@ -442,3 +442,9 @@ def test_eight_thousand_envs_of_which_every_third_fails() -> None:
     _, marked = soak(8192, 6, 2, batch_size=1024, step_timeout=4.0, wait=0.1)
     assert marked > 8192
     assert left_since(before) == []
+
+
+@pytest.mark.slow
+def test_envs_that_write_wildly_cost_rows_and_never_hang_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scribble, "Scribbler", waiting(scribble.Scribbler))
+    assert len([*scribble.trials(1, 40, 3)]) == len(scribble.MODES)
