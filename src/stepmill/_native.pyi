@@ -284,7 +284,16 @@ class EnvCoroutine(Coroutine[Any, Any, Any]):
     cr_running: bool
     cr_suspended: bool
 
-class Turn(EnvCoroutine):
+class Turn(Coroutine[Any, None, None]):
+    def __await__(self) -> Generator[Any]: ...
+    def send(self, value: None) -> Any: ...
+    def throw(self, *exception: Any) -> Any: ...
+    def close(self) -> None: ...
+    cr_await: Any
+    cr_code: Any
+    cr_frame: Any
+    cr_running: bool
+    cr_suspended: bool
     env_id: int
     phase: str
     number: int
