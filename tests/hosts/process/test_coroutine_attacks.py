@@ -1,0 +1,51 @@
+"""Envs whose methods are coroutines, and that meddle with their event loop or are interrupted in it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepmill
+from support.envs import ProbeTwin
+
+pytestmark = pytest.mark.usefixtures("deadline", "server")
+
+
+# ---- tasks of an episode -------------------------------------------------------------------------
+
+
+class Listening(ProbeTwin):
+    """Has a task that reset begins, as a connection has. Its rewards say whether that is still there."""
+
+    listener: asyncio.Task[Any] | None = None
+
+    async def reset(self, **arguments: Any) -> Any:
+        result = super().reset(**arguments)
+        self.listener = asyncio.create_task(asyncio.Event().wait())
+        await asyncio.sleep(0)
+        return result
+
+    async def step(self, action: Any) -> Any:
+        observation, _, terminated, truncated, info = super().step(action)
+        assert self.listener is not None
+        await asyncio.sleep(0)  # it ends here if it was cancelled
+        listens = not self.listener.done()
+        if terminated or truncated:
+            self.listener.cancel()
+        return observation, float(listens), terminated, truncated, info
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_a_task_that_a_reset_begins_lives_as_long_as_its_episode(mode: str, backend: str) -> None:
+    with stepmill.make(Listening, num_envs=1, length=3, autoreset=mode, backend=backend) as pool:
+        pool.reset()
+        ended = False
+        for _ in range(12):
+            _, reward, terminated, truncated, _ = pool.step(np.zeros(1, np.float32))
+            if not (ended and mode == "next_step"):
+                assert reward[0] == 1.0
+            ended = bool(terminated[0] or truncated[0])
