@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import stepmill
 from support.envs import ProbeTwin
+from support.processes import worker_pids
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -49,3 +51,37 @@ def test_a_task_that_a_reset_begins_lives_as_long_as_its_episode(mode: str, back
             if not (ended and mode == "next_step"):
                 assert reward[0] == 1.0
             ended = bool(terminated[0] or truncated[0])
+
+
+# ---- the loop itself -----------------------------------------------------------------------------
+
+
+async def stop_the_loop() -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0)
+
+
+class Meddler(ProbeTwin):
+    def __init__(self, meddle: Callable[[], Any] | None = None, **config: Any) -> None:
+        super().__init__(**config)
+        self.meddle = meddle
+
+    async def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments)
+
+    async def step(self, action: Any) -> Any:
+        if self.meddle is not None:
+            await self.meddle()
+        return super().step(action)
+
+
+@pytest.mark.parametrize("meddle", [stop_the_loop])
+def test_an_env_that_meddles_with_its_loop_costs_nobody_anything(meddle: Any) -> None:
+    configs = [{"meddle": meddle}, {}]
+    with stepmill.make(Meddler, num_envs=2, num_workers=1, env_config=configs, backend="process") as pool:
+        pool.reset()
+        pids = worker_pids(pool)
+        for _ in range(3):
+            *_, info = pool.step(np.zeros(2, np.float32))
+            assert "abnormal" not in info
+        assert worker_pids(pool) == pids

@@ -52,7 +52,8 @@ class EventLoop:
         self._loop.add_reader(self._bell, self._hear)
         self._loop.call_soon(self._look)
         self.worker.announce()
-        self._run_until_stopped()
+        while not self.worker.told_to_stop and self._failure is None:  # an env may stop the loop, too
+            self._run_until_stopped()
         self._loop.remove_reader(self._bell)
         if self._failure is not None:
             raise self._failure
