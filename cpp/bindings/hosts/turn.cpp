@@ -17,6 +17,21 @@ nb::object iterator_of(nb::handle awaitable) {
   return owned(Py_TYPE(awaitable.ptr())->tp_as_async->am_await(awaitable.ptr()));
 }
 
+// An env finds its turn behind the current task: it must not go on with it from inside.
+class Executing {
+ public:
+  explicit Executing(bool& flag) : flag_(flag) {
+    if (flag_) throw nb::value_error("coroutine already executing");
+    flag_ = true;
+  }
+  ~Executing() { flag_ = false; }
+  Executing(const Executing&) = delete;
+  Executing& operator=(const Executing&) = delete;
+
+ private:
+  bool& flag_;
+};
+
 }  // namespace
 
 Turn::Turn(WorkerObject& worker, std::int32_t env, nb::object awaited) : worker_(worker), env_(env) {
@@ -31,6 +46,7 @@ void Turn::begin(nb::object awaited) {
 }
 
 PySendResult Turn::send(PyObject* value, PyObject** result) {
+  const Executing executing(executing_);
   const WorkerObject::Working working(worker_, env_);
   PyObject* got = nullptr;
   PySendResult status = PYGEN_ERROR;
@@ -44,6 +60,7 @@ PySendResult Turn::send(PyObject* value, PyObject** result) {
 }
 
 nb::object Turn::raise_inside(nb::args exception) {
+  const Executing executing(executing_);
   const WorkerObject::Working working(worker_, env_);
   PyObject* got = nullptr;
   try {
@@ -103,8 +120,6 @@ PySendResult Turn::drive(PySendResult status, nb::object value, PyObject** resul
   return PYGEN_RETURN;
 }
 
-void Turn::close() { clear_references(); }
-
 int Turn::traverse(visitproc visit, void* arg) const {
   for (const nb::object* one : {&awaited_, &driven_, &task_, &failure_}) Py_VISIT(one->ptr());
   return 0;
@@ -118,11 +133,18 @@ namespace {
 
 Turn& turn_in(PyObject* self) { return *nb::inst_ptr<Turn>(self); }
 
-PySendResult send(PyObject* self, PyObject* value, PyObject** result) { return turn_in(self).send(value, result); }
+PySendResult send(PyObject* self, PyObject* value, PyObject** result) {
+  try {
+    return turn_in(self).send(value, result);
+  } catch (const nb::builtin_exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    return PYGEN_ERROR;
+  }
+}
 
 PyObject* next(PyObject* self) {
   PyObject* result = nullptr;
-  if (turn_in(self).send(Py_None, &result) == PYGEN_NEXT) return result;
+  if (send(self, Py_None, &result) == PYGEN_NEXT) return result;
   Py_XDECREF(result);
   return nullptr;  // the end
 }
@@ -160,7 +182,7 @@ void register_turn(nb::module_& m) {
         throw nb::python_error();
       }, "value"_a.none())
       .def("throw", &Turn::raise_inside)
-      .def("close", &Turn::close)
+      .def("close", [](Turn&) {})  // what a task calls coroutine has it; no task calls it
       .def("fail_with", &Turn::fail_with, "error"_a)
       .def_prop_ro("env_id", &Turn::env)
       .def_prop_ro("phase", &Turn::phase)

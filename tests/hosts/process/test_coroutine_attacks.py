@@ -61,6 +61,25 @@ async def stop_the_loop() -> None:
     await asyncio.sleep(0)
 
 
+def its_own_coroutine() -> Any:
+    task = asyncio.current_task()
+    assert task is not None
+    return task.get_coro()
+
+
+async def close_itself() -> None:
+    its_own_coroutine().close()
+    await asyncio.sleep(0)
+
+
+async def go_on_from_inside() -> None:
+    with pytest.raises(ValueError, match="already executing"):
+        its_own_coroutine().send(None)
+    with pytest.raises(ValueError, match="already executing"):
+        its_own_coroutine().throw(KeyError())
+    await asyncio.sleep(0)
+
+
 class Meddler(ProbeTwin):
     def __init__(self, meddle: Callable[[], Any] | None = None, **config: Any) -> None:
         super().__init__(**config)
@@ -75,7 +94,7 @@ class Meddler(ProbeTwin):
         return super().step(action)
 
 
-@pytest.mark.parametrize("meddle", [stop_the_loop])
+@pytest.mark.parametrize("meddle", [stop_the_loop, close_itself, go_on_from_inside])
 def test_an_env_that_meddles_with_its_loop_costs_nobody_anything(meddle: Any) -> None:
     configs = [{"meddle": meddle}, {}]
     with stepmill.make(Meddler, num_envs=2, num_workers=1, env_config=configs, backend="process") as pool:
