@@ -76,17 +76,17 @@ class OwnLoop:
         """What comes of an awaitable of an env."""
         task = asyncio.Task(_await(awaitable), loop=self._loop, context=self._tasks.context_of(env_id))
         try:
-            return self._loop.run_until_complete(task)
+            return self._finish(task)
         except BaseException:
             if not task.done():  # Ctrl-C, or a signal handler has raised
                 task.cancel()
-                self._loop.run_until_complete(asyncio.wait([task], timeout=_GRACE_S))
+                self._finish(self._loop.create_task(asyncio.wait([task], timeout=_GRACE_S)))
             raise
 
     def end_episode(self, env_id: int) -> None:
         """See ``EnvTasks``. What was cancelled ends now."""
         if self._tasks.end_episode(env_id) and not self._loop.is_running():
-            self._loop.run_until_complete(asyncio.sleep(0))
+            self._finish(self._loop.create_task(asyncio.sleep(0)))
 
     def close(self) -> None:
         """Ends the loop, and all tasks in it."""
@@ -96,10 +96,20 @@ class OwnLoop:
         for task in left:
             task.cancel()
         if left:
-            self._loop.run_until_complete(asyncio.wait(left, timeout=_GRACE_S))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._finish(self._loop.create_task(asyncio.wait(left, timeout=_GRACE_S)))
+        self._finish(self._loop.create_task(self._loop.shutdown_asyncgens()))
+        self._finish(self._loop.create_task(self._loop.shutdown_default_executor()))
         self._loop.close()
+
+    def _finish(self, task: asyncio.Task[Any]) -> Any:
+        """As ``run_until_complete``, which fails if Ctrl-C has ended another one and left what stops the loop."""
+        task.add_done_callback(self._stop)
+        while not task.done():
+            self._loop.run_forever()
+        return task.result()
+
+    def _stop(self, _: asyncio.Task[Any]) -> None:
+        self._loop.stop()
 
 
 async def _await(awaitable: Awaitable[Any]) -> Any:

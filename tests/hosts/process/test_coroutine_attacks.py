@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stepmill
+from stepmill.errors import EnvError
 from support.envs import ProbeTwin
 from support.processes import worker_pids
 
@@ -104,3 +105,37 @@ def test_an_env_that_meddles_with_its_loop_costs_nobody_anything(meddle: Any) ->
             *_, info = pool.step(np.zeros(2, np.float32))
             assert "abnormal" not in info
         assert worker_pids(pool) == pids
+
+
+# ---- Ctrl-C in the calling thread ------------------------------------------------------------------
+
+
+class Interrupted(ProbeTwin):
+    """Ctrl-C comes in a step whose action is 1, between the end of its coroutine and what the loop does about that."""
+
+    async def reset(self, **arguments: Any) -> Any:
+        await asyncio.sleep(0)
+        return super().reset(**arguments)
+
+    async def step(self, action: Any) -> Any:
+        if action > 0:
+            asyncio.get_running_loop().call_soon(self.interrupt)
+        return super().step(action)
+
+    @staticmethod
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_fails_one_row_and_not_the_next() -> None:
+    with stepmill.make(Interrupted, num_envs=1, backend="inline", autoreset="disabled") as pool:
+        pool.reset()
+        with pytest.raises(KeyboardInterrupt):
+            pool.step(np.ones(1, np.float32))
+        with pytest.raises(EnvError) as failed:
+            pool.recv()
+        assert isinstance(failed.value.__cause__, KeyboardInterrupt)
+        pool.reset()
+        for _ in range(3):
+            *_, info = pool.step(np.zeros(1, np.float32))
+            assert "abnormal" not in info
