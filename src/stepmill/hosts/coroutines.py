@@ -13,7 +13,7 @@ from stepmill.system.warn_once import warn_once
 # Whose code is running. Tasks that an env starts inherit it.
 ENV_ID: contextvars.ContextVar[int] = contextvars.ContextVar("stepmill_env_id")
 
-_GRACE_S = 1.0  # how long a coroutine may take to end when it is cancelled
+GRACE_S = 1.0  # how long a coroutine may take to end when it is cancelled
 
 
 class EnvTasks:
@@ -80,7 +80,7 @@ class OwnLoop:
         except BaseException:
             if not task.done():  # Ctrl-C, or a signal handler has raised
                 task.cancel()
-                self._finish(self._loop.create_task(asyncio.wait([task], timeout=_GRACE_S)))
+                self._finish(self._loop.create_task(asyncio.wait([task], timeout=GRACE_S)))
             raise
 
     def end_episode(self, env_id: int) -> None:
@@ -96,7 +96,7 @@ class OwnLoop:
         for task in left:
             task.cancel()
         if left:
-            self._finish(self._loop.create_task(asyncio.wait(left, timeout=_GRACE_S)))
+            self._finish(self._loop.create_task(asyncio.wait(left, timeout=GRACE_S)))
         self._finish(self._loop.create_task(self._loop.shutdown_asyncgens()))
         self._finish(self._loop.create_task(self._loop.shutdown_default_executor()))
         self._loop.close()

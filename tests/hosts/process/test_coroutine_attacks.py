@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,36 @@ def test_a_task_that_a_reset_begins_lives_as_long_as_its_episode(mode: str, back
             if not (ended and mode == "next_step"):
                 assert reward[0] == 1.0
             ended = bool(terminated[0] or truncated[0])
+
+
+async def ignore_all_cancellations(has_begun: asyncio.Event) -> None:
+    while True:
+        has_begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
+class Stubborn(ProbeTwin):
+    """Has a task that does not end."""
+
+    def __init__(self, env_id: int, folder: Path) -> None:
+        super().__init__()
+        self.closed_mark = folder / str(env_id)
+
+    async def reset(self, **arguments: Any) -> Any:
+        has_begun = asyncio.Event()
+        self.task = asyncio.create_task(ignore_all_cancellations(has_begun))
+        await has_begun.wait()
+        return super().reset(**arguments)
+
+    async def close(self) -> None:
+        self.closed_mark.touch()
+
+
+def test_a_task_that_ignores_its_end_keeps_no_env_from_being_closed(tmp_path: Path) -> None:
+    with stepmill.make(Stubborn, num_envs=3, num_workers=1, folder=tmp_path, backend="process") as pool:
+        pool.reset()
+    assert sorted(mark.name for mark in tmp_path.iterdir()) == ["0", "1", "2"]
 
 
 # ---- the loop itself -----------------------------------------------------------------------------

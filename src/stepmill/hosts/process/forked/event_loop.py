@@ -18,7 +18,7 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.errors import EnvTimeoutError
-from stepmill.hosts.coroutines import ENV_ID, EnvTasks
+from stepmill.hosts.coroutines import ENV_ID, GRACE_S, EnvTasks
 from stepmill.hosts.process.remote_error import describe
 from stepmill.registry.factories import close_env
 
@@ -157,8 +157,8 @@ class EventLoop:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
-        if left:
-            await asyncio.wait(left)
+        if left:  # one that ignores it keeps no env from being closed
+            await asyncio.wait(left, timeout=GRACE_S)
 
 
 # ---- deadlines -----------------------------------------------------------------------------------
