@@ -81,6 +81,8 @@ class OwnLoop:
             if not task.done():  # Ctrl-C, or a signal handler has raised
                 task.cancel()
                 self._finish(self._loop.create_task(asyncio.wait([task], timeout=GRACE_S)))
+            elif not task.cancelled():
+                task.exception()  # raised here, and not something that nobody was told
             raise
 
     def end_episode(self, env_id: int) -> None:

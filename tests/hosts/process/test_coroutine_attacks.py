@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,20 @@ def test_an_interrupt_fails_one_row_and_not_the_next() -> None:
         for _ in range(3):
             *_, info = pool.step(np.zeros(1, np.float32))
             assert "abnormal" not in info
+
+
+class Raising(ProbeTwin):
+    async def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments)
+
+    async def close(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_asyncio_does_not_say_that_nobody_was_told_of_an_interrupt(caplog: pytest.LogCaptureFixture) -> None:
+    pool = stepmill.make(Raising, num_envs=1, backend="inline")
+    with contextlib.suppress(KeyboardInterrupt):
+        pool.close()
+    pool.close()
+    gc.collect()
+    assert not caplog.records
