@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,26 @@ def test_an_env_that_meddles_with_its_loop_costs_nobody_anything(meddle: Any) ->
             *_, info = pool.step(np.zeros(2, np.float32))
             assert "abnormal" not in info
         assert worker_pids(pool) == pids
+
+
+async def close_what_wakes_the_loop() -> None:
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if "eventfd" in os.readlink(f"/proc/self/fd/{descriptor}"):
+                os.close(descriptor)
+
+
+def test_a_worker_that_can_no_longer_be_woken_is_replaced() -> None:
+    config = {"meddle": close_what_wakes_the_loop}
+    with stepmill.make(Meddler, num_envs=1, env_config=[config], backend="process", on_error="restart") as pool:
+        pool.reset()
+        pids = worker_pids(pool)
+        pool.step(np.zeros(1, np.float32))
+        *_, info = pool.step(np.zeros(1, np.float32))
+        assert info["abnormal"].all()
+        *_, info = pool.step(np.zeros(1, np.float32))
+        assert "abnormal" not in info
+        assert worker_pids(pool) != pids
 
 
 # ---- Ctrl-C in the calling thread ------------------------------------------------------------------

@@ -112,8 +112,12 @@ class EventLoop:
     # ---- what there is to do -----------------------------------------------------------------
 
     def _hear(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.read(self._bell, 8)
+        except BlockingIOError:
+            pass
+        except OSError as error:  # an env has closed it: nothing would be heard, and the loop never sleep
+            return self.broken(error)
         self._look()
 
     def _look(self) -> None:
