@@ -255,7 +255,7 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
     outcome.terminated = terminated != 0;
     outcome.truncated = truncated != 0 || elapsed_ == limit_;
     ending_ = outcome.terminated || outcome.truncated;
-    if (ending_) tell_end();
+    if (ending_ && !reset_.is_there()) tell_end();  // once: what has begun since belongs to the next episode
     note_ = Note{};
     if (!is_nothing(item[4])) {
       note_.info = nb::borrow(item[4]);

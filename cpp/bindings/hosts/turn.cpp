@@ -17,6 +17,21 @@ nb::object iterator_of(nb::handle awaitable) {
   return owned(Py_TYPE(awaitable.ptr())->tp_as_async->am_await(awaitable.ptr()));
 }
 
+// An env finds its turn behind the current task: it must not go on with it from inside.
+class Executing {
+ public:
+  explicit Executing(bool& flag) : flag_(flag) {
+    if (flag_) throw nb::value_error("coroutine already executing");
+    flag_ = true;
+  }
+  ~Executing() { flag_ = false; }
+  Executing(const Executing&) = delete;
+  Executing& operator=(const Executing&) = delete;
+
+ private:
+  bool& flag_;
+};
+
 }  // namespace
 
 Turn::Turn(WorkerObject& worker, std::int32_t env, nb::object awaited) : worker_(worker), env_(env) {
@@ -31,6 +46,7 @@ void Turn::begin(nb::object awaited) {
 }
 
 PySendResult Turn::send(PyObject* value, PyObject** result) {
+  const Executing executing(executing_);
   const WorkerObject::Working working(worker_, env_);
   PyObject* got = nullptr;
   PySendResult status = PYGEN_ERROR;
@@ -44,6 +60,7 @@ PySendResult Turn::send(PyObject* value, PyObject** result) {
 }
 
 nb::object Turn::raise_inside(nb::args exception) {
+  const Executing executing(executing_);
   const WorkerObject::Working working(worker_, env_);
   PyObject* got = nullptr;
   try {
@@ -103,8 +120,6 @@ PySendResult Turn::drive(PySendResult status, nb::object value, PyObject** resul
   return PYGEN_RETURN;
 }
 
-void Turn::close() { clear_references(); }
-
 int Turn::traverse(visitproc visit, void* arg) const {
   for (const nb::object* one : {&awaited_, &driven_, &task_, &failure_}) Py_VISIT(one->ptr());
   return 0;
@@ -143,10 +158,17 @@ template <class T>
 struct CoroutineType {
   static T& in(PyObject* self) { return *nb::inst_ptr<T>(self); }
 
-  static PySendResult send(PyObject* self, PyObject* value, PyObject** result) { return in(self).send(value, result); }
+  static PySendResult send(PyObject* self, PyObject* value, PyObject** result) {
+    try {
+      return in(self).send(value, result);
+    } catch (const nb::builtin_exception& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+      return PYGEN_ERROR;
+    }
+  }
   static PyObject* next(PyObject* self) {
     PyObject* result = nullptr;
-    const PySendResult status = in(self).send(Py_None, &result);
+    const PySendResult status = send(self, Py_None, &result);
     if (status == PYGEN_RETURN) end(result);
     return status == PYGEN_NEXT ? result : nullptr;
   }

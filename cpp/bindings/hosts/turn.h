@@ -25,8 +25,7 @@ class Turn {
   PySendResult send(PyObject* value, PyObject** result);
   // Raises an exception, such as a CancelledError, where the env waits; as `throw` of a coroutine.
   nanobind::object raise_inside(nanobind::args exception);
-  // The loop is gone.
-  void close();
+  void close() {}  // a coroutine has it; no task calls it
 
   // ---- for the event loop ----
 
@@ -53,6 +52,7 @@ class Turn {
   const std::int32_t env_;
   std::uint32_t number_ = 0;
   const char* phase_ = "";
+  bool executing_ = false;
   nanobind::object awaited_, driven_, task_, failure_;  // `driven_`: the iterator of `awaited_`
 };
 

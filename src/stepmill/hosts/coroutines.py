@@ -13,7 +13,7 @@ from stepmill.system.warn_once import warn_once
 # Whose code is running. Tasks that an env starts inherit it.
 ENV_ID: contextvars.ContextVar[int] = contextvars.ContextVar("stepmill_env_id")
 
-_GRACE_S = 1.0  # how long a coroutine may take to end when it is cancelled
+GRACE_S = 1.0  # how long a coroutine may take to end when it is cancelled
 
 
 # From an env and the coroutine of a task that it starts to the one that the task runs.
@@ -86,7 +86,7 @@ class OwnLoop:
         except BaseException:
             if not task.done():  # Ctrl-C, or a signal handler has raised
                 task.cancel()
-                self._drive(asyncio.wait([task], timeout=_GRACE_S))
+                self._drive(asyncio.wait([task], timeout=GRACE_S))
             if task.done() and not task.cancelled():
                 task.exception()  # looked at: otherwise asyncio would show it
             raise
@@ -105,7 +105,7 @@ class OwnLoop:
         for task in left:
             task.cancel()
         if left:
-            self._drive(asyncio.wait(left, timeout=_GRACE_S))
+            self._drive(asyncio.wait(left, timeout=GRACE_S))
         self._drive(self._loop.shutdown_asyncgens())
         self._drive(self._loop.shutdown_default_executor())
         self._loop.close()

@@ -56,9 +56,7 @@ class Session:
             InputError: The options are not those of the env (``ResetOptionError``).
             UsageError: Its step is in flight (``InFlightError``), or the pool is closed (``ClosedError``).
         """
-        lent = self._usable()
-        if lent.in_flight:
-            await self._sessions.settle(lent)
+        lent = await self._settled()
         if lent.begun is not None and self._seed is None and self._options is None:
             begun, lent.begun = lent.begun, None
             lent.stage = EpisodeStage.LIVE
@@ -87,13 +85,18 @@ class Session:
             UsageError: There was no ``reset`` before, or the episode is over (``NeedsResetError``); or another step is
                 in flight (``InFlightError``), or the pool is closed (``ClosedError``).
         """
-        lent = self._usable()
-        if lent.in_flight:
-            await self._sessions.settle(lent)
+        lent = await self._settled()
         if lent.stage is not EpisodeStage.LIVE:
             raise _needs_reset(lent)
         row: Row = await self._sessions.put_action(lent, action)
         return row
+
+    async def _settled(self) -> LentEnv:
+        lent = self._usable()
+        while lent.in_flight:  # with what a cancelled call has left
+            await self._sessions.settle(lent)
+            lent = self._usable()  # meanwhile this may have been left, and another session may have the env
+        return lent
 
     def _usable(self) -> LentEnv:
         if self._lent is None or not self._lent.is_taken:

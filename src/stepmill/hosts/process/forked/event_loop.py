@@ -18,7 +18,7 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.errors import EnvTimeoutError
-from stepmill.hosts.coroutines import ENV_ID, EnvTasks
+from stepmill.hosts.coroutines import ENV_ID, GRACE_S, EnvTasks
 from stepmill.hosts.process.remote_error import describe
 from stepmill.registry.factories import close_env
 
@@ -52,7 +52,8 @@ class EventLoop:
         self._loop.add_reader(self._bell, self._hear)
         self._loop.call_soon(self._look)
         self.worker.announce()
-        self._run_until_stopped()
+        while not self.worker.told_to_stop and self._failure is None:  # an env may stop the loop, too
+            self._run_until_stopped()
         self._loop.remove_reader(self._bell)
         if self._failure is not None:
             raise self._failure
@@ -111,8 +112,12 @@ class EventLoop:
     # ---- what there is to do -----------------------------------------------------------------
 
     def _hear(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.read(self._bell, 8)
+        except BlockingIOError:
+            pass
+        except OSError as error:  # an env has closed it: nothing would be heard, and the loop never sleep
+            return self.broken(error)
         self._look()
 
     def _look(self) -> None:
@@ -156,8 +161,8 @@ class EventLoop:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
-        if left:
-            await asyncio.wait(left)
+        if left:  # one that ignores it keeps no env from being closed
+            await asyncio.wait(left, timeout=GRACE_S)
 
 
 # ---- deadlines -----------------------------------------------------------------------------------
