@@ -338,8 +338,11 @@ bool ProcessMonitor::has_work(std::int32_t worker) {
 std::string ProcessMonitor::describe_blocked(Lock& lock, std::int32_t worker) {
   const Life& life = books_.roster.crew(worker).life;
   const std::int32_t env = checks_.runs(worker);
-  return (env < 0 ? std::string("code of an env") : "env " + std::to_string(env)) + " has blocked the event loop of worker " +
-         std::to_string(worker) + " (pid " + std::to_string(life.pid) + ") for " + seconds(kBlocked) +
+  const std::string loop = "the event loop of worker " + std::to_string(worker) + " (pid " + std::to_string(life.pid) + ")";
+  const char state = state_of(life.pid);
+  if (state == 'T' || state == 't') return loop + " has done nothing for " + seconds(kBlocked) + " s" + read_stack(lock, life);
+  return (env < 0 ? std::string("code of an env") : "env " + std::to_string(env)) + " has blocked " + loop + " for " +
+         seconds(kBlocked) +
          " s, and the other envs of this worker with it: call what takes long with `await asyncio.to_thread(...)`" +
          read_stack(lock, life);
 }

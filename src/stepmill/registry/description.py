@@ -25,8 +25,8 @@ def player_rows(space: spaces.Space[Any], envs: int, players: int, kinds: tuple[
 
 @functools.lru_cache(256)
 def defines_coroutines(kind: Any) -> bool:
-    """Whether envs of a class have a ``reset`` or ``step`` that is a coroutine."""
-    return any(inspect.iscoroutinefunction(getattr(kind, name, None)) for name in ("reset", "step"))
+    """Whether envs of a class have a ``reset``, ``step`` or ``close`` that is a coroutine."""
+    return any(inspect.iscoroutinefunction(getattr(kind, name, None)) for name in ("reset", "step", "close"))
 
 
 def has_coroutines(env: Any) -> bool:
