@@ -57,7 +57,7 @@ def serve(
         from stepmill.hosts.process.forked.event_loop import EventLoop
 
         bell, *changes = changes
-        loop = EventLoop(out_of_reach(bell), attachment["loop"])
+        loop = EventLoop(len(envs), out_of_reach(bell), attachment["loop"])
     service = _Service(worker_id, source, builder, envs, first_env, process, loop)
     service.connect(attachment, arena, outbox, rows_event)
     for fd in changes:  # what was set while other workers had these envs
