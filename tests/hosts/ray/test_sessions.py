@@ -56,7 +56,8 @@ def test_no_env_waits_for_another_of_its_actor(gate: Gate) -> None:
 
     arguments = {"mishap": "gate", "at": (1,), "folder": gate.folder}
     configs = [arguments, {}]
-    with make_on_ray(FaultyEnv, 1, num_envs=2, num_workers=2, env_config=configs) as pool:
+    one_cpu = {"resources": {"CPU": 1}}  # the nodes of the tests have no more
+    with make_on_ray(FaultyEnv, 1, num_envs=2, num_workers=2, env_config=configs, **one_cpu) as pool:
         asyncio.run(main(pool))
 
 
