@@ -184,7 +184,8 @@ $(UVLOOP)/.installed: $(WHEEL)/.built
 	@touch $@
 
 test-uvloop: $(UVLOOP)/.installed  ## envs that wait, in the event loops of uvloop
-	$(UVLOOP)/bin/python $(PYTEST) -k "coroutine and process" -m "not zoo and not long"
+	$(UVLOOP)/bin/python -m pytest tests/hosts/process/test_coroutine*.py tests/hosts/test_coroutines.py \
+	  --numprocesses $(JOBS) --dist worksteal --quick
 
 test-rllib: $(RLLIB)/.installed  ## RLlib on our pools
 	$(RLLIB)/bin/python -m pytest tests/interop/rllib $(if $(FILTER),-k "$(FILTER)")
