@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -135,8 +134,7 @@ class InlineHost(ClosedWhenDropped, FramesAtOnce, _native.InlineHost):
                 self.fail_next(env_id, error)
 
     def _renew(self, env_id: int) -> None:
-        with contextlib.suppress(Exception):
-            self._awaited(env_id, close_env(self._envs[env_id]))
+        close_quietly(self._envs[env_id], functools.partial(self._awaited, env_id))
         self._put_env(env_id, self._builder.build(env_id))
 
     def _put_env(self, env_id: int, env: Any) -> None:

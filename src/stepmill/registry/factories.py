@@ -117,14 +117,17 @@ def close_env(env: Any) -> Any:
     return env.close() if hasattr(env, "close") else None
 
 
-def close_quietly(env: Any) -> None:
-    """Closes an env that is not needed. Errors are dropped, they would hide the one that led here; Ctrl-C is not."""
+def close_quietly(env: Any, finish: Callable[[Any], Any] | None = None) -> None:
+    """Closes an env that is not needed. Errors are dropped, they would hide the one that led here; Ctrl-C is not.
+
+    ``finish`` runs a ``close`` that is a coroutine to its end, where the env has a loop.
+    """
     try:
         closing = close_env(env)
         if inspect.iscoroutine(closing):
             from stepmill.system.unawaited import let_end
 
-            let_end(closing)
+            (finish or let_end)(closing)
     except KeyboardInterrupt:
         raise
     except BaseException:
