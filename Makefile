@@ -26,6 +26,7 @@ help:
 INTEGRATIONS := $(VENV)-integrations
 RLLIB := $(VENV)-rllib
 UVLOOP := $(VENV)-uvloop
+JAX := $(VENV)-jax
 ZOO := $(VENV)-zoo
 BENCH := $(VENV)-bench
 DING := $(VENV)-ding
@@ -189,6 +190,18 @@ test-uvloop: $(UVLOOP)/.installed  ## envs that wait, in the event loops of uvlo
 
 test-rllib: $(RLLIB)/.installed  ## RLlib on our pools
 	$(RLLIB)/bin/python -m pytest tests/interop/rllib $(if $(FILTER),-k "$(FILTER)")
+
+# The suites of JAX worlds, and pools inside of programs that JAX compiles.
+$(JAX)/.installed: $(WHEEL)/.built
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip install $(PIP_QUIET) "$$(ls $(WHEEL)/*.whl)[jax-worlds]" "torch==2.13.0" "pytest>=8" pytest-xdist pytest-randomly "hypothesis>=6.100" "ale-py>=0.11"
+	@$(@D)/bin/pip install $(PIP_QUIET) --no-deps --force-reinstall $(WHEEL)/*.whl
+	@touch $@
+
+JAX_TESTS := tests/device tests/zoo/worlds tests/views/xla tests/interop/envpool
+
+test-jax: $(JAX)/.installed  ## JAX worlds beside their suites, and pools inside of jax.jit
+	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 
 # Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
 # managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.
