@@ -39,6 +39,7 @@ LAYERS = [
     "settings",
     "sources",
     "hosts",
+    "device",
     "views",
     "managers",
     "zoo",
@@ -131,7 +132,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 # ---- names ----------------------------------------------------------------------------------------
 
 # What a reader has to know. In the other parts, the name of a module may repeat where its folder says what is meant.
-NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts", "views", "managers")
+NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts", "device", "views", "managers")
 # The names that modules have in common. This list only gets shorter.
 REPEATED_MODULES = {
     *(

@@ -35,6 +35,13 @@ BOX2D = Package("Box2D", "Box2D", "box2d")
 METAWORLD = Package("metaworld", "metaworld", "metaworld")
 NLE = Package("nle", "nle", "nethack")
 
+# Suites of JAX worlds, see zoo/worlds.
+GYMNAX = Package("gymnax", "gymnax", "jax-worlds")
+BRAX = Package("brax", "brax", "jax-worlds")
+JUMANJI = Package("jumanji", "jumanji", "jax-worlds")
+PGX = Package("pgx", "pgx", "jax-worlds")
+CRAFTAX = Package("craftax", "craftax", "jax-worlds")
+
 # Other libraries, see interop/.
 SB3 = Package("stable_baselines3", "stable-baselines3", "sb3")
 TIANSHOU = Package("tianshou", "tianshou", "tianshou")
