@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "bindings/output/atari_frames.h"
+#include "bindings/input/action_reader.h"
 #include "bindings/input/config_input.h"
 #include "bindings/python/bytes.h"
 #include "bindings/python/crash_note.h"
@@ -449,6 +450,7 @@ NB_MODULE(_native, m) {
       .def("take_kept", &WorkerObject::take_kept, "env"_a);
   register_turn(m);
   register_atari_frames(m);
+  register_action_reader(m);
   register_tap(m);
   m.def("install_crash_note", &install_crash_note, "worker"_a,
         "Makes this process say which worker it is, and which env it ran, when it crashes.");

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from stepmill.device.open import open_device_pool, settings_for
 from stepmill.errors import UnsupportedError
 from stepmill.hosts.host import describe_source, open_engine
 from stepmill.hosts.open_host import open_host
@@ -28,9 +29,11 @@ from stepmill.settings import (
     Settings,
     check_players,
     check_settings,
+    refuse_numpy_elsewhere,
 )
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.sources.world_source import WorldSource
 from stepmill.spec import PoolSpec
 from stepmill.system.refusals import explained_refusals
 from stepmill.values.arguments import one_of
@@ -238,11 +241,16 @@ def make(
     }
     source, settings, spec = _prepare(task_id, env_type, env_config, config, **given)
     converter = None
-    if settings.output in CONVERTERS:
-        converter = CONVERTERS[settings.output](settings.device)  # raises if there is none, before anything is built
-    with explained_refusals("the pool could not be made"):
-        host = open_host(source, settings)
-        engine = open_engine(host, settings)
+    if isinstance(source, WorldSource):
+        engine = open_device_pool(source, settings)
+    else:
+        if settings.output in CONVERTERS:
+            converter = CONVERTERS[settings.output](
+                settings.device
+            )  # raises if there is none, before anything is built
+        with explained_refusals("the pool could not be made"):
+            host = open_host(source, settings)
+            engine = open_engine(host, settings)
     if spec is None:
         if isinstance(source, PythonSource) and source.has_islands:
             source = source.completed(host.found)
@@ -349,7 +357,7 @@ def _prepare(
     env_config: Sequence[Mapping[str, Any]] | None,
     config: dict[str, Any],
     **given: Any,
-) -> tuple[NativeSource | PythonSource, Settings, PoolSpec | None]:
+) -> tuple[NativeSource | PythonSource | WorldSource, Settings, PoolSpec | None]:
     one_of("env_type", env_type, get_args(EnvType))
     if isinstance(task_id, list | tuple) and given.get("num_envs", 1) == 1:
         given["num_envs"] = len(task_id)
@@ -365,6 +373,10 @@ def _prepare(
         settings.max_num_players,
         settings.python,
     )
+    if isinstance(source, WorldSource):
+        settings = settings_for(source, settings)
+        return source, settings, _spec(source, settings, source.observation_space, source.action_space, None, 1)
+    refuse_numpy_elsewhere(settings)
     if settings.process.threads:
         if not isinstance(source, PythonSource):
             raise UnsupportedError(f"threads=True is for Python envs that block while they wait: {source.id} is native")
@@ -378,7 +390,7 @@ def _prepare(
 
 
 def _spec(
-    source: NativeSource | PythonSource,
+    source: NativeSource | PythonSource | WorldSource,
     settings: Settings,
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],

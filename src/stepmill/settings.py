@@ -18,7 +18,7 @@ from stepmill.values.arguments import one_of, seconds, whole_number
 
 # The words that settings can be. Type checkers read them here, and the checks below take them from here.
 
-Backend = Literal["auto", "thread", "process", "inline", "ray"]  # or an object that says more, such as Ray
+Backend = Literal["auto", "thread", "process", "inline", "ray", "jax"]  # or an object that says more, such as Ray
 Autoreset = Literal["next_step", "same_step", "disabled"]  # in the order of sm_autoreset in cpp/core/env/env_table.h
 OnError = Literal["raise", "restart"]
 ActionBounds = Literal["pass", "clip", "error"]  # in the order of Bounds in cpp/bindings/input/array_input.h
@@ -270,8 +270,6 @@ def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -
         refuse_processes(only_processes)
     if one["backend"] == "ray" and one["python"] is not None:
         refuse_islands_on_ray()
-    if one["output"] == "numpy" and one["device"] != "cpu":
-        raise ConfigError(f"device={one['device']!r}: numpy's arrays are on the CPU: use output='torch' or 'jax'")
     envs = one["num_envs"]
     batch = envs if one["batch_size"] is None else whole_number("batch_size", one["batch_size"], 1, envs)
     one["batch_size"] = batch
@@ -333,6 +331,12 @@ def check_players(players: int, settings: Settings) -> None:
             "of its players and the observations of the next episode's players, and their numbers may differ. Use "
             "'next_step'"
         )
+
+
+def refuse_numpy_elsewhere(settings: Settings) -> None:
+    """Raises if arrays of numpy were asked for on a GPU."""
+    if settings.output == "numpy" and settings.device != "cpu":
+        raise ConfigError(f"device={settings.device!r}: numpy's arrays are on the CPU: use output='torch' or 'jax'")
 
 
 def refuse_processes(name: str | None) -> None:

@@ -22,6 +22,7 @@ from stepmill.sources.jit.jit_class import JitClass
 from stepmill.sources.models.env_model import MODEL_KEYS, ModelConfig, is_argument_of
 from stepmill.sources.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.sources.source import EnvBlueprint, IslandFacts, Library, NativeSource, PythonSource
+from stepmill.sources.world_source import WorldSource, find_world
 from stepmill.system.optional import imported
 from stepmill.system.warn_once import warn_once
 from stepmill.values.spaces import info_space_of, native_tree, space_of
@@ -36,12 +37,15 @@ def find_source(
     max_episode_steps: int | None,
     max_num_players: int | None,
     python: str | None = None,
-) -> NativeSource | PythonSource:
+) -> NativeSource | PythonSource | WorldSource:
     """Finds the envs of a pool, without building any. Those on islands are only found there."""
     tasks = list(task_id) if isinstance(task_id, list | tuple) else [task_id] * num_envs
     if len(tasks) != num_envs:
         raise ConfigError(f"task_id: expected a list of num_envs={num_envs} envs, got {len(tasks)}")
     configs = configs_of(num_envs, config, env_config)
+    world = find_world(tasks, configs, backend, max_episode_steps)
+    if world is not None:
+        return world
     configs, pythons = split_python(configs, python)
     if pythons is not None:
         if backend in ("thread", "inline"):

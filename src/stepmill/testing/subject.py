@@ -25,7 +25,8 @@ from stepmill.registry.description import has_coroutines
 from stepmill.sources.files.env_library import EnvLibrary
 from stepmill.sources.find import find_source
 from stepmill.sources.jit.jit_class import JitClass
-from stepmill.sources.source import NativeSource
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.sources.world_source import WorldSource
 
 # What counts as a failure of the env, as in pools: sys.exit() in a step does not end the check.
 FAILURES = (Exception, SystemExit)
@@ -196,6 +197,8 @@ class EnvOfId:
         self._task = task
         source = find_source(task, 1, {}, None, "auto", None, None)  # raises if there is no such id
         self.__name__ = source.id
+        if isinstance(source, WorldSource):
+            raise UnsupportedError(f"check_env: {source.id} is a JAX world, expected an env that is stepped alone")
         if isinstance(source, NativeSource) and source.max_num_players > 1:
             raise UnsupportedError(f"check_env: {source.id} is native and has several players, expected an env of one")
 
@@ -203,4 +206,5 @@ class EnvOfId:
         source = find_source(self._task, 1, config, None, "auto", None, None)
         if isinstance(source, NativeSource):
             return NativeEnv(self._task, **config)
+        assert isinstance(source, PythonSource)
         return source.call_factory(0)

@@ -180,10 +180,12 @@ class DmPool(PoolView, Generic[Array]):
         return self._engine.recv, (timeout, at_least)
 
 
-def _begun_or_not(info: dict[str, Any]) -> np.ndarray:
+# These work on arrays of numpy and on those of JAX, which cannot be written to.
+
+
+def _begun_or_not(info: dict[str, Any]) -> Any:
     """FIRST before an env's first step, then MID: these are 0 and 1."""
-    step_type: np.ndarray = np.minimum(info["elapsed_step"], _MID)
-    return step_type
+    return (info["elapsed_step"] > 0).astype(np.int32)
 
 
 def _observation(obs: Any, info: dict[str, Any]) -> Observation:
@@ -194,20 +196,20 @@ def first_timestep_of(result: tuple[Any, dict[str, Any]]) -> dm_env.TimeStep:
     """What ``reset`` returns, from ``(obs, info)``."""
     obs, info = result
     step_type = _begun_or_not(info)
-    reward = np.zeros(len(info["players"]["env_id"]), np.float32)
-    return dm_env.TimeStep(step_type, reward, np.ones(len(step_type), np.float32), _observation(obs, info))
+    reward = (info["players"]["env_id"] * 0).astype(np.float32)
+    return dm_env.TimeStep(step_type, reward, (step_type >= 0).astype(np.float32), _observation(obs, info))
 
 
 def timestep_of(same_step: bool, result: Any) -> dm_env.TimeStep:
     """What ``step`` returns, from the five results of the gymnasium view."""
     obs, reward, terminated, truncated, info = result
-    step_type = _begun_or_not(info)
-    step_type[terminated | truncated] = _LAST
+    begun = _begun_or_not(info)
+    step_type = begun + (terminated | truncated) * (_LAST - begun)
     discount = (~terminated).astype(np.float32)
     # With `same_step`, the info of an episode's end is in `final_info`.
     for told in (info, info.get("final_info", {}) if same_step else {}):
         if "discount" in told:
-            _put_discounts(told["discount"], told["_discount"], discount)
+            discount = _with_discounts(told["discount"], told["_discount"], discount)
     return dm_env.TimeStep(step_type, reward, discount, _observation(obs, info))
 
 
@@ -217,13 +219,15 @@ def _converted(output: Output, show: Show, result: Any) -> dm_env.TimeStep:
     return dm_env.TimeStep(*arrays, seen._replace(obs=obs))
 
 
-def _put_discounts(told: Any, has: np.ndarray, discount: np.ndarray) -> None:
-    """Writes the envs' own discounts into ``discount``. What is not a number stays in the info only."""
-    if not isinstance(told, np.ndarray) or told.ndim != 1:
-        return
+def _with_discounts(told: Any, has: Any, discount: Any) -> Any:
+    """The discounts, where the envs have told none of their own. What is not a number stays in the info only."""
+    if not hasattr(told, "ndim") or told.ndim != 1:
+        return discount
     if told.dtype.kind in "biuf":
-        np.copyto(discount, told, casting="unsafe", where=has)
-        return
+        if isinstance(told, np.ndarray):
+            return np.where(has, told, discount).astype(np.float32)
+        return told.__array_namespace__().where(has, told, discount).astype(np.float32)
     for row in np.flatnonzero(has):
         if isinstance(told[row], bool | int | float | np.number | np.bool_):
             discount[row] = told[row]
+    return discount

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill import _native
+from stepmill.device.devices import jax_device, number_in
 from stepmill.errors import UnsupportedError
 from stepmill.system.optional import JAX, TORCH, require
 from stepmill.values.spaces import FlatSpace
@@ -54,16 +55,8 @@ def _gpu(torch: ModuleType, device: str) -> int:
     if not torch.cuda.is_available():
         built = "it was built without CUDA: install one that was" if torch.version.cuda is None else "see nvidia-smi"
         raise UnsupportedError(f"device={device!r}: torch {torch.__version__} finds no GPU: {built}")
-    number = _number_in(device, "torch", torch.cuda.device_count())
+    number = number_in(device, "torch", torch.cuda.device_count())
     return int(torch.cuda.current_device()) if number is None else number
-
-
-def _number_in(device: str, library: str, count: int) -> int | None:
-    """The number in the name of a device, if it has one. Raises if there is no such GPU."""
-    _, _, number = device.partition(":")
-    if int(number or 0) >= count:
-        raise UnsupportedError(f"device={device!r}: {library} finds {count} GPUs, numbered from 0")
-    return int(number) if number else None
 
 
 def to_jax(device: str = "cpu", user: str = "output='jax'") -> Converter:
@@ -71,29 +64,12 @@ def to_jax(device: str = "cpu", user: str = "output='jax'") -> Converter:
 
     Without ``jax_enable_x64``, 64-bit numbers become 32-bit ones, as everywhere in JAX.
     """
+    place = jax_device(device, user)
     jax = require(*JAX, user)
     if device != "cpu":
-        gpu = _jax_gpu(jax, device)
-        return Converter(lambda arrays: jax.device_put(arrays, gpu))
-    try:
-        cpu = jax.local_devices(backend="cpu")[0]
-    except RuntimeError as error:
-        raise UnsupportedError(
-            f"{user} makes arrays on the CPU, and JAX was told to do without it: {error}. "
-            "Add cpu to JAX_PLATFORMS, such as JAX_PLATFORMS=cuda,cpu"
-        ) from error
+        return Converter(lambda arrays: jax.device_put(arrays, place))
     # One call for the whole batch takes half the time of `jax.dlpack.from_dlpack` for each array.
-    return Converter(lambda arrays: jax.device_put(arrays, cpu, may_alias=True))
-
-
-def _jax_gpu(jax: ModuleType, device: str) -> Any:
-    try:
-        gpus = jax.local_devices(backend="cuda")
-    except RuntimeError as error:
-        raise UnsupportedError(
-            f"device={device!r}: JAX finds no GPU: {error}. pip install 'jax[cuda13]' installs a JAX for CUDA"
-        ) from error
-    return gpus[_number_in(device, "JAX", len(gpus)) or 0]
+    return Converter(lambda arrays: jax.device_put(arrays, place, may_alias=True))
 
 
 # By the value of the setting. They take the device.

@@ -79,7 +79,7 @@ class PoolView(Uncopyable):
         self.num_envs = settings.num_envs
         # What hands out the arrays of a batch as those of another library; None: numpy's, as they are.
         self._output: Output | None = None
-        if settings.output != "numpy":
+        if settings.output != "numpy" and not getattr(self._host, "converts", False):
             made = CONVERTERS[settings.output](settings.device) if converter is None else converter
             self._output = Output(settings.output, made, self._host.observation)
             if self._output.reader is not None:
@@ -113,7 +113,7 @@ class PoolView(Uncopyable):
 
     @property
     def backend(self) -> str:
-        """Where the envs run: ``"thread"``, ``"process"``, ``"inline"`` or ``"ray"``."""
+        """Where the envs run: ``"thread"``, ``"process"``, ``"inline"``, ``"ray"`` or ``"jax"``."""
         return self._host.backend
 
     @property
@@ -562,7 +562,8 @@ class PoolView(Uncopyable):
     def _keeper(self) -> StateKeeper:
         if self._states is None:
             spec = self._pool_spec
-            self._states = StateKeeper(self._engine, spec.id, spec.env_configs, spec.max_episode_steps)
+            keeper: type[StateKeeper] = getattr(self._host, "keeper", StateKeeper)
+            self._states = keeper(self._engine, spec.id, spec.env_configs, spec.max_episode_steps)
         return self._states
 
     # ---- the order of results ----------------------------------------------------------------
@@ -660,6 +661,7 @@ class PoolView(Uncopyable):
         from stepmill.views.session import Session
         from stepmill.views.sessions import Sessions
 
+        self._check_can("session")
         self._engine.check_usable()
         own = self._check_options(options)
         if isinstance(own, list) or (own and "reset_mask" in own):
@@ -724,6 +726,7 @@ class PoolView(Uncopyable):
                 the shape of the field, or with one more axis in front, with a row per env.
             set_const: Whether to call ``mj_setConst``, which computes what MuJoCo derives from these fields.
         """
+        self._check_can("set_model")
         ids = self._reachable(env_ids)
         if len(set(ids)) != len(ids):
             raise EnvIdError(f"set_model: expected each env once, got {ids}")
@@ -734,7 +737,38 @@ class PoolView(Uncopyable):
 
     def get_model(self, env_ids: Sequence[int] | None, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Fields of the envs' physics models, as they will be from each env's next reset on: a row per env."""
+        self._check_can("get_model")
         return self._engine.use(get_model, self._host, self._reachable(env_ids), names)
+
+    def functional(self) -> Any:
+        """The envs of a JAX world as pure functions, for ``jax.lax.scan``: a whole training can be one program.
+
+        Returns:
+            ``(reset, step)``. ``reset(seed=None)`` begins an episode of every env, as ``pool.reset(seed=...)`` does,
+            and returns ``(envs, result)``; ``step(envs, action)`` returns the same. ``envs`` is what the next step
+            needs; ``result`` has the fields observation, reward, terminated, truncated and info, with what the pool
+            counts. Nobody looks at actions here, and this pool itself does not change.
+
+        Raises:
+            UnsupportedError: These envs are no functions of JAX; or autoreset is disabled, so that nobody would reset
+                an env whose episode is over.
+        """
+        pure = getattr(self._host, "functional", None)
+        if pure is None:
+            raise UnsupportedError(
+                f"functional: {self._pool_spec.id} is not a JAX world: xla() steps its pool inside of jax.jit"
+            )
+        return self._engine.use(pure)
+
+    def check(self) -> None:
+        """Raises if an env was given a bad action in an array on a device, which ``step`` does not look at.
+
+        ``stats`` and ``close`` do so too. Other actions were checked when they were sent.
+        """
+        self._engine.check_usable()
+        look = getattr(self._host, "check", None)
+        if look is not None:
+            look()
 
     def render(self, env_ids: Sequence[int] | None = None) -> Any:
         """A picture of every env, or of the given ones; for text modes a text."""
@@ -770,6 +804,7 @@ class PoolView(Uncopyable):
             >>> obs, info = pool.reset()
             >>> page.close()
         """
+        self._check_can("watch")
         if self.closed or self._host.forked:
             self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
         from stepmill.tools.watching.watch import page_of
@@ -798,8 +833,16 @@ class PoolView(Uncopyable):
         known = ", ".join([*spec.env_configs[0], *shared, "np_random", "np_random_seed"])
         raise UnknownAttributeError(f"{spec.id} is native and has no attribute {name!r}: get_attr knows {known}")
 
+    def _check_can(self, what: str) -> None:
+        """Raises if pools of this kind have no such call."""
+        why = getattr(self._host, "refusals", {}).get(what)
+        if why is not None:
+            self._engine.check_usable()
+            raise UnsupportedError(f"{what}: {why}")
+
     def _python_host(self, what: str) -> PythonHost:
         self._engine.check_usable()
+        self._check_can(what)
         if self._host.is_native:
             raise UnsupportedError(
                 f"{what}: {self._pool_spec.id} is native and has no Python object. "

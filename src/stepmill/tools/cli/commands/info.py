@@ -14,9 +14,11 @@ from rich.text import Text
 from stepmill.hosts.host import describe_source
 from stepmill.registry.factories import REQUIRED, EnvFactory, accepted_keys, default_values
 from stepmill.registry.records import family_of, registered
+from stepmill.registry.suites import suite_of
 from stepmill.sources.find import find_source
 from stepmill.sources.models.env_model import MODEL_KEYS
 from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.sources.world_source import WorldSource
 from stepmill.tools.cli.options import json_option, set_option, target
 from stepmill.tools.cli.terminal import Terminal, json_value, pairs
 
@@ -43,7 +45,10 @@ def command(target: Any, name: str, config: dict[str, Any], terminal: Terminal) 
     stepmill info my_envs.py:Maze --json
     """
     source = find_source(target, 1, config, None, "auto", None, None)
-    own, options, takes_others = _of_native(source) if isinstance(source, NativeSource) else _of_python(source)
+    if isinstance(source, WorldSource):
+        own, options, takes_others = _of_world(source)
+    else:
+        own, options, takes_others = _of_native(source) if isinstance(source, NativeSource) else _of_python(source)
     facts = {
         "id": name,
         **own,
@@ -78,6 +83,19 @@ def _of_native(source: NativeSource) -> tuple[dict[str, Any], dict[str, Any], bo
     return facts, options, False
 
 
+def _of_world(source: WorldSource) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """The same about a JAX world."""
+    facts = {
+        "backend": "jax",
+        "observation_space": source.observation_space,
+        "action_space": source.action_space,
+        "infos": [],
+        "players": 1,
+        "render_modes": [] if source.world.draw is None else ["rgb_array"],
+    }
+    return facts, {**source.config, "render_mode": source.render_mode}, False
+
+
 def _of_python(source: PythonSource) -> tuple[dict[str, Any], dict[str, Any], bool]:
     """What ``_of_native`` says, about a Python env; an option without a value is ``REQUIRED``."""
     env = source.envs[0]
@@ -104,6 +122,9 @@ def _extra_of(target: Any) -> str | None:
     """The extra that brings the env's package."""
     if not isinstance(target, str):
         return None
+    suite = suite_of(target)
+    if suite is not None:
+        return suite.package.extra
     record, family = registered(target), family_of(target)
     package = record.needs if record is not None else None if family is None else family.package
     return None if package is None else package.extra

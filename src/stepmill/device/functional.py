@@ -1,0 +1,286 @@
+"""All envs of a pool as two pure functions, for ``jax.lax.scan`` and the like; ``JaxProgram`` compiles them for a pool.
+
+Keys: env i has a key of its own, made of its seed as ``jax.random.PRNGKey`` does. A step splits it in two: one for the
+next step, one for the env's ``step``, or for its ``reset`` if that is what the step does. With ``same_step``, where a
+step may be followed by a reset, it splits it in three. A reset that was asked for splits it in two. So an env depends
+on its seed and its actions alone, and not on how many others there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stepmill.errors import ConfigError
+from stepmill.hosts.infos import engine_keys
+from stepmill.settings import Autoreset, check_seeds
+from stepmill.sources.world import World
+from stepmill.values.trees import map_tree, tree_of
+
+# Resets that are not cheap are done so many at a time: this part of the envs, and at least these.
+_PART, _LEAST = 16, 8
+
+
+class Envs(NamedTuple):
+    """What goes from one step to the next; every array has a row per env. Whoever holds one can go on from it."""
+
+    key: jax.Array
+    state: Any
+    is_over: jax.Array  # the next step begins an episode
+    elapsed: jax.Array
+    episode_return: jax.Array
+
+
+class Step(NamedTuple):
+    """What a step or a reset shows. A reset has reward 0 and no flags."""
+
+    observation: Any
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    info: dict[str, Any]
+
+
+class Functional(NamedTuple):
+    """``reset`` and ``step`` of all envs of a pool, as ``pool.functional()`` returns them."""
+
+    reset: Callable[..., tuple[Envs, Step]]
+    step: Callable[[Envs, Any], tuple[Envs, Step]]
+
+
+class Rules:
+    """How envs of a world are reset, stepped and counted.
+
+    Args:
+        world: One of them.
+        num_envs: How many there are.
+        autoreset: When envs whose episode is over are reset. With ``"disabled"``, the caller sees to it that no such
+            env is stepped.
+        max_episode_steps: The time limit.
+    """
+
+    def __init__(self, world: World, num_envs: int, autoreset: Autoreset, max_episode_steps: int | None) -> None:
+        self.world, self.num_envs, self._same_step = world, num_envs, autoreset == "same_step"
+        self._limit = max_episode_steps
+        self._part = min(num_envs, max(_LEAST, math.ceil(num_envs / _PART)))
+        self._learn_forms(engine_keys(autoreset))
+
+    def _learn_forms(self, taken: frozenset[str]) -> None:
+        """The types of what a reset and a step give: they have to be the same, whichever it was."""
+        key = jax.ShapeDtypeStruct((2,), jnp.uint32)
+        begun = jax.eval_shape(self.world.reset, key)
+        action = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self._no_action())
+        moved = jax.eval_shape(self.world.step, key, begun.state, action)
+        for name in ("state", "observation"):
+            forms = [jax.tree.map(lambda one: one.shape, getattr(one, name)) for one in (begun, moved)]
+            if forms[0] != forms[1]:
+                raise ConfigError(
+                    f"{self.world.id}: a reset and a step must give {name}s of the same form, but they are {forms[0]} "
+                    f"and {forms[1]}"
+                )
+        self._types = {
+            name: jax.tree.map(lambda one: one.dtype, getattr(moved, name)) for name in ("state", "observation")
+        }
+        infos = [{key: one for key, one in told.info.items() if key not in taken} for told in (begun, moved)]
+        self._begun_infos, self._moved_infos = infos
+
+    def _no_action(self) -> Any:
+        return map_tree(
+            lambda space: jnp.zeros(space.shape, jax.dtypes.canonicalize_dtype(space.dtype)),
+            tree_of(self.world.action_space),
+        )
+
+    # ---- the two functions -------------------------------------------------------------------
+
+    def new(self, keys: Any) -> Envs:
+        """Envs of which none has begun: the next step of each begins its first episode."""
+        # A state of some episode, so that a step of it ends.
+        one = self._typed("state", jax.jit(self.world.reset)(jnp.zeros(2, jnp.uint32)).state)
+        state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_envs, *leaf.shape)), one)
+        count = (self.num_envs,)
+        zeros = jnp.zeros(count, jnp.int32), jnp.zeros(count, jnp.float32)
+        return Envs(jnp.asarray(keys, jnp.uint32), state, jnp.ones(count, bool), *zeros)
+
+    def reset(self, envs: Envs, which: jax.Array | None = None) -> tuple[Envs, Step]:
+        """Begins an episode of all envs, or of some. What is shown of the others means nothing."""
+        key, now = _split(envs.key, 2)
+        mask = jnp.ones(self.num_envs, bool) if which is None else which
+        shown = jax.tree.map(lambda leaf: jnp.zeros((self.num_envs, *leaf.shape), leaf.dtype), self._forms())
+        rows = self._begin(mask, now, (envs.state, *shown), all_of_them=which is None)
+        state, observation, infos = rows
+        no, zero = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs, jnp.float32)
+        fresh = Envs(key, state, no, jnp.zeros(self.num_envs, jnp.int32), zero)
+        made = fresh if which is None else Envs(*(select(mask, *pair) for pair in zip(fresh, envs, strict=True)))
+        counts = self._counts(made.elapsed, no, zero, made.elapsed)
+        info = {**counts, **self._masked(infos, self._begun_infos, mask)}
+        unknown = {name: self._zeros_of(form) for name, form in self._moved_infos.items() if name not in infos}
+        info |= self._masked(unknown, {}, ~no)
+        if self._same_step:
+            info |= _final(no, observation, self._zeros_of(self._moved_infos))
+        return made, Step(observation, zero, no, no, info)
+
+    def step(self, envs: Envs, action: Any, which: jax.Array | None = None) -> tuple[Envs, Step]:
+        """Steps all envs; those whose episode is over begin the next one instead.
+
+        ``which``: the envs that may be reset. The others are stepped as well, and the caller throws that away.
+        """
+        key, now, later = (*_split(envs.key, 2), None) if not self._same_step else _split(envs.key, 3)
+        resets = envs.is_over if which is None else envs.is_over & which
+        moved = jax.vmap(self.world.step)(now, envs.state, action)
+        reward = jnp.where(resets, 0, jnp.asarray(moved.reward, jnp.float32))
+        elapsed = jnp.where(resets, 0, envs.elapsed + 1)
+        episode_return = jnp.where(resets, 0, envs.episode_return) + reward
+        terminated = jnp.asarray(moved.terminated, bool) & ~resets
+        truncated = jnp.asarray(moved.truncated, bool) & ~resets
+        if self._limit is not None:
+            truncated |= elapsed >= self._limit
+        ended = terminated | truncated
+        infos = {name: moved.info[name] for name in self._moved_infos}
+        extra = {name: self._zeros_of(form) for name, form in self._begun_infos.items() if name not in infos}
+        rows = self._typed("state", moved.state), self._typed("observation", moved.observation), {**infos, **extra}
+        begins = resets | ended if self._same_step else resets
+        state, observation, told = self._begin(begins, now if later is None else later, rows)
+        info = self._counts(jnp.where(begins, 0, elapsed), ended, episode_return, elapsed)
+        info |= self._masked(told, self._begun_infos, begins, self._moved_infos)
+        if self._same_step:
+            info |= _final(ended, rows[1], infos)
+            episode_return = jnp.where(ended, 0, episode_return)
+            elapsed = jnp.where(ended, 0, elapsed)
+        is_over = jnp.zeros_like(ended) if self._same_step else ended
+        return Envs(key, state, is_over, elapsed, episode_return), Step(
+            observation, reward, terminated, truncated, info
+        )
+
+    # ---- their parts -------------------------------------------------------------------------
+
+    def _begin(self, which: jax.Array, keys: jax.Array, rows: Any, *, all_of_them: bool = False) -> Any:
+        """Rows of state, observation and infos, in which those of new episodes take the place of some."""
+
+        def fresh(keys: jax.Array) -> Any:
+            begun = jax.vmap(self.world.reset)(keys)
+            infos = {name: begun.info[name] for name in self._begun_infos}
+            return self._typed("state", begun.state), self._typed("observation", begun.observation), infos
+
+        others = {name: leaf for name, leaf in rows[2].items() if name not in self._begun_infos}
+        begun = {name: leaf for name, leaf in rows[2].items() if name in self._begun_infos}
+        rows = rows[0], rows[1], begun
+        if all_of_them:
+            made = fresh(keys)
+        elif self.world.resets_cheaply:
+            made = select(which, fresh(keys), rows)
+        else:
+            made = self._begin_in_parts(which, keys, rows, fresh)
+        return made[0], made[1], {**others, **made[2]}
+
+    def _begin_in_parts(self, which: jax.Array, keys: jax.Array, rows: Any, fresh: Callable[..., Any]) -> Any:
+        """The same, with as many resets as are needed, or some more."""
+
+        def some(carry: Any) -> Any:
+            which, rows = carry
+            ids = jnp.nonzero(which, size=self._part, fill_value=self.num_envs)[0]  # those beyond all are dropped
+            made = fresh(keys[ids])
+            rows = jax.tree.map(lambda leaf, new: leaf.at[ids].set(new.astype(leaf.dtype), mode="drop"), rows, made)
+            return which.at[ids].set(False, mode="drop"), rows
+
+        return jax.lax.while_loop(lambda carry: carry[0].any(), some, (which, rows))[1]
+
+    def _typed(self, name: str, tree: Any) -> Any:
+        """The same with the types that a step gives: a reset may use numbers of Python, whose types are weak."""
+
+        def one(leaf: Any, dtype: Any) -> Any:
+            is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+            return leaf if is_key else jax.lax.convert_element_type(leaf, dtype)
+
+        return jax.tree.map(one, tree, self._types[name])
+
+    def _forms(self) -> Any:
+        """The forms of an observation and of the infos of a reset."""
+        begun = jax.eval_shape(self.world.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
+        return jax.eval_shape(lambda tree: self._typed("observation", tree), begun.observation), self._begun_infos
+
+    def _zeros_of(self, tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.zeros((self.num_envs, *leaf.shape), leaf.dtype), tree)
+
+    def _counts(self, shown: Any, ended: Any, episode_return: Any, length: Any) -> dict[str, Any]:
+        counted = {"episode_return": episode_return, "episode_length": length}
+        masks = {f"_{name}": ended for name in counted}
+        return {"elapsed_step": shown, **{name: jnp.where(ended, one, 0) for name, one in counted.items()}, **masks}
+
+    def _masked(
+        self, infos: Mapping[str, Any], begun: Mapping[str, Any], begins: Any, moved: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The worlds' own infos, each with a mask that says which rows have it."""
+        out: dict[str, Any] = {}
+        for name, leaf in infos.items():
+            at_reset, at_step = name in begun, moved is not None and name in moved
+            has = jnp.ones_like(begins) if at_reset and at_step else begins if at_reset else ~begins
+            out |= _with_mask(name, leaf, has)
+        return out
+
+
+def _with_mask(name: str, leaf: Any, has: jax.Array) -> dict[str, Any]:
+    """An info, however deep its dicts are, in Gymnasium's layout."""
+    if isinstance(leaf, Mapping):
+        leaf = {key: part for inner, one in leaf.items() for key, part in _with_mask(inner, one, has).items()}
+    return {name: leaf, f"_{name}": has}
+
+
+def _final(ended: jax.Array, observation: Any, infos: Mapping[str, Any]) -> dict[str, Any]:
+    told = {key: part for name, leaf in infos.items() for key, part in _with_mask(name, leaf, ended).items()}
+    return {"final_obs": observation, "_final_obs": ended, "final_info": told, "_final_info": ended}
+
+
+def keys_of(seeds: Any) -> np.ndarray:
+    """The key of each seed, as ``jax.random.PRNGKey`` makes it where numbers have 64 bits."""
+    numbers = np.asarray(seeds, np.uint64)
+    return np.stack([numbers >> np.uint64(32), numbers & np.uint64(2**32 - 1)], -1).astype(np.uint32)
+
+
+def functional(rules: Rules, seeds: Any) -> Functional:
+    """``rules`` as pure functions. ``seeds``: those that ``reset()`` takes if it is given none."""
+    own = keys_of(seeds)
+
+    def reset(seed: Any = None) -> tuple[Envs, Step]:
+        if seed is None:
+            keys = own
+        elif isinstance(seed, jax.Array):  # in a program that is being traced, too
+            keys = _keys_of_array(seed, rules.num_envs)
+        else:
+            keys = keys_of(check_seeds(seed, range(rules.num_envs)))
+        return rules.reset(rules.new(keys))
+
+    def step(envs: Envs, action: Any) -> tuple[Envs, Step]:
+        return rules.step(envs, action)
+
+    return Functional(reset, step)
+
+
+def _keys_of_array(seed: jax.Array, num_envs: int) -> jax.Array:
+    if seed.shape not in ((), (num_envs,)) or not jnp.issubdtype(seed.dtype, jnp.integer):
+        raise ConfigError(
+            f"seed: expected a whole number, or {num_envs} of them, one per env, got an array of shape {seed.shape} "
+            f"and type {seed.dtype}"
+        )
+    numbers = seed.astype(jnp.uint32)
+    each = numbers if seed.ndim else numbers + jnp.arange(num_envs, dtype=jnp.uint32)
+    return jnp.stack([jnp.zeros_like(each), each], -1)
+
+
+def _split(keys: jax.Array, count: int) -> tuple[jax.Array, ...]:
+    """So many keys of each."""
+    made = jax.vmap(lambda key: jax.random.split(key, count))(keys)
+    return tuple(made[:, i] for i in range(count))
+
+
+def select(mask: jax.Array, yes: Any, no: Any) -> Any:
+    """Rows of one tree where the mask is true, and of the other where it is not."""
+
+    def one(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(one, yes, no)
