@@ -194,7 +194,7 @@ test-rllib: $(RLLIB)/.installed  ## RLlib on our pools
 # The suites of JAX worlds, and pools inside of programs that JAX compiles.
 $(JAX)/.installed: $(WHEEL)/.built
 	@$(PYTHON) -m venv $(@D)
-	@$(@D)/bin/pip install $(PIP_QUIET) "$$(ls $(WHEEL)/*.whl)[jax-worlds]" "torch==2.13.0" "pytest>=8" pytest-xdist pytest-randomly "hypothesis>=6.100" "ale-py>=0.11"
+	@$(@D)/bin/pip install $(PIP_QUIET) "$$(ls $(WHEEL)/*.whl)[cli,jax-worlds]" "torch==2.13.0" "pytest>=8" pytest-xdist pytest-randomly "hypothesis>=6.100" "ale-py>=0.11"
 	@$(@D)/bin/pip install $(PIP_QUIET) --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
@@ -202,6 +202,7 @@ JAX_TESTS := tests/device tests/zoo/worlds tests/views/xla tests/interop/envpool
 
 test-jax: $(JAX)/.installed  ## JAX worlds beside their suites, and pools inside of jax.jit
 	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest tests/test_docs.py -k "jax-worlds"
 
 # Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
 # managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.

@@ -56,6 +56,7 @@ def test_there_are_documents():
 RAYS_WARNINGS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
 )
+JAX_PAGES = {"jax-worlds.md"}
 RUN = [
     pytest.param(path, id=name(path), marks=RAYS_WARNINGS if path.name == "ray.md" else ())
     for path in DOCUMENTS
@@ -76,8 +77,9 @@ def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsy
         # Blank lines in front, so that a traceback names the line of the document.
         try:
             exec(compile("\n" * line + source, str(path), "exec"), namespace)
-        except MissingPackageError as error:  # a page about another library; `make integrations` has them all
-            if os.environ.get("STEPMILL_INTEGRATIONS"):
+        except (MissingPackageError, ModuleNotFoundError) as error:
+            # A page about another library. `make integrations` and, for JAX worlds, `make test-jax` have them all.
+            if os.environ.get("STEPMILL_JAX" if path.name in JAX_PAGES else "STEPMILL_INTEGRATIONS"):
                 raise
             pytest.skip(str(error))
         printed = capsys.readouterr().out
@@ -89,6 +91,7 @@ def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsy
 BRINGS = {
     "atari": {"ale_py"},
     "jax": {"jax"},
+    "jax-worlds": {"jax"},
     "metaworld": {"metaworld"},
     "minari": {"minari"},
     "minigrid": {"minigrid"},

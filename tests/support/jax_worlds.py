@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.sources.world import Begun, Moved, World
+from stepmill.sources.jax_world import Begun, JaxWorld, Moved
 
 
-def counting_world(length: int = 5, *, cheap: bool = True, discount: bool = False) -> World:
+def counting_world(length: int = 5, *, cheap: bool = True, discount: bool = False) -> JaxWorld:
     """Counts its steps; an episode ends after ``length`` of them, or when an action is 3.
 
     The observation has the number of the step, the sum of the actions, and a number that the reset has drawn.
@@ -30,7 +30,7 @@ def counting_world(length: int = 5, *, cheap: bool = True, discount: bool = Fals
         ended = state["count"] >= length
         return Moved(state, _shown(state), state["sum"], ended & (action != 3), action == 3, info)
 
-    return World(
+    return JaxWorld(
         id="Counting",
         observation_space=spaces.Box(-np.inf, np.inf, (3,), np.float32),
         action_space=spaces.Discrete(4),

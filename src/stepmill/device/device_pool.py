@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stepmill import _native
+from stepmill.device.device_results import DeviceResults
+from stepmill.device.device_states import DeviceKeeper
 from stepmill.device.functional import Functional, functional, keys_of
 from stepmill.device.jax_program import JaxProgram
-from stepmill.device.results import Results
-from stepmill.device.states import DeviceKeeper
 from stepmill.errors import (
     ActionError,
     ClosedError,
@@ -73,7 +73,7 @@ class DevicePool:
         self.info_space = None
         self.render_mode = source.render_mode
         self.metadata: dict[str, Any] = {"render_modes": [] if source.world.draw is None else ["rgb_array"]}
-        self._results = Results(self.observation, settings, program)
+        self._results = DeviceResults(self.observation, settings, program)
         self._reader: _native.ActionReader | None = None  # made when there is something for it to read
         self._seeds = np.array(settings.seed, np.uint64)
         self._waits = np.ones(self.num_envs, bool)  # whether an env has not begun with its seed yet

@@ -19,7 +19,7 @@ import numpy as np
 from stepmill.errors import ConfigError
 from stepmill.hosts.infos import engine_keys
 from stepmill.settings import Autoreset, check_seeds
-from stepmill.sources.world import World
+from stepmill.sources.jax_world import JaxWorld
 from stepmill.values.trees import map_tree, tree_of
 
 # Resets that are not cheap are done so many at a time: this part of the envs, and at least these.
@@ -36,7 +36,7 @@ class Envs(NamedTuple):
     episode_return: jax.Array
 
 
-class Step(NamedTuple):
+class WorldStep(NamedTuple):
     """What a step or a reset shows. A reset has reward 0 and no flags."""
 
     observation: Any
@@ -49,11 +49,11 @@ class Step(NamedTuple):
 class Functional(NamedTuple):
     """``reset`` and ``step`` of all envs of a pool, as ``pool.functional()`` returns them."""
 
-    reset: Callable[..., tuple[Envs, Step]]
-    step: Callable[[Envs, Any], tuple[Envs, Step]]
+    reset: Callable[..., tuple[Envs, WorldStep]]
+    step: Callable[[Envs, Any], tuple[Envs, WorldStep]]
 
 
-class Rules:
+class WorldRules:
     """How envs of a world are reset, stepped and counted.
 
     Args:
@@ -64,7 +64,7 @@ class Rules:
         max_episode_steps: The time limit.
     """
 
-    def __init__(self, world: World, num_envs: int, autoreset: Autoreset, max_episode_steps: int | None) -> None:
+    def __init__(self, world: JaxWorld, num_envs: int, autoreset: Autoreset, max_episode_steps: int | None) -> None:
         self.world, self.num_envs, self._same_step = world, num_envs, autoreset == "same_step"
         self._limit = max_episode_steps
         self._part = min(num_envs, max(_LEAST, math.ceil(num_envs / _PART)))
@@ -106,7 +106,7 @@ class Rules:
         zeros = jnp.zeros(count, jnp.int32), jnp.zeros(count, jnp.float32)
         return Envs(jnp.asarray(keys, jnp.uint32), state, jnp.ones(count, bool), *zeros)
 
-    def reset(self, envs: Envs, which: jax.Array | None = None) -> tuple[Envs, Step]:
+    def reset(self, envs: Envs, which: jax.Array | None = None) -> tuple[Envs, WorldStep]:
         """Begins an episode of all envs, or of some. What is shown of the others means nothing."""
         key, now = _split(envs.key, 2)
         mask = jnp.ones(self.num_envs, bool) if which is None else which
@@ -122,9 +122,9 @@ class Rules:
         info |= self._masked(unknown, {}, ~no)
         if self._same_step:
             info |= _final(no, observation, self._zeros_of(self._moved_infos))
-        return made, Step(observation, zero, no, no, info)
+        return made, WorldStep(observation, zero, no, no, info)
 
-    def step(self, envs: Envs, action: Any, which: jax.Array | None = None) -> tuple[Envs, Step]:
+    def step(self, envs: Envs, action: Any, which: jax.Array | None = None) -> tuple[Envs, WorldStep]:
         """Steps all envs; those whose episode is over begin the next one instead.
 
         ``which``: the envs that may be reset. The others are stepped as well, and the caller throws that away.
@@ -152,7 +152,7 @@ class Rules:
             episode_return = jnp.where(ended, 0, episode_return)
             elapsed = jnp.where(ended, 0, elapsed)
         is_over = jnp.zeros_like(ended) if self._same_step else ended
-        return Envs(key, state, is_over, elapsed, episode_return), Step(
+        return Envs(key, state, is_over, elapsed, episode_return), WorldStep(
             observation, reward, terminated, truncated, info
         )
 
@@ -241,11 +241,11 @@ def keys_of(seeds: Any) -> np.ndarray:
     return np.stack([numbers >> np.uint64(32), numbers & np.uint64(2**32 - 1)], -1).astype(np.uint32)
 
 
-def functional(rules: Rules, seeds: Any) -> Functional:
+def functional(rules: WorldRules, seeds: Any) -> Functional:
     """``rules`` as pure functions. ``seeds``: those that ``reset()`` takes if it is given none."""
     own = keys_of(seeds)
 
-    def reset(seed: Any = None) -> tuple[Envs, Step]:
+    def reset(seed: Any = None) -> tuple[Envs, WorldStep]:
         if seed is None:
             keys = own
         elif isinstance(seed, jax.Array):  # in a program that is being traced, too
@@ -254,7 +254,7 @@ def functional(rules: Rules, seeds: Any) -> Functional:
             keys = keys_of(check_seeds(seed, range(rules.num_envs)))
         return rules.reset(rules.new(keys))
 
-    def step(envs: Envs, action: Any) -> tuple[Envs, Step]:
+    def step(envs: Envs, action: Any) -> tuple[Envs, WorldStep]:
         return rules.step(envs, action)
 
     return Functional(reset, step)

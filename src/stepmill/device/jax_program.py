@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepmill import _native
-from stepmill.device.functional import Envs, Rules, Step, keys_of, select
+from stepmill.device.functional import Envs, WorldRules, WorldStep, keys_of, select
 from stepmill.errors import UsageError
 from stepmill.settings import ActionBounds
 from stepmill.values.spaces import ArrayLeaf, FlatSpace, LeafKind
@@ -28,7 +28,7 @@ class Now(NamedTuple):
 
     envs: Envs
     notes: Notes
-    shown: Step | None  # the last row of every env; None: nothing was shown
+    shown: WorldStep | None  # the last row of every env; None: nothing was shown
 
 
 class JaxProgram:
@@ -42,7 +42,7 @@ class JaxProgram:
         seeds: Of the envs.
     """
 
-    def __init__(self, rules: Rules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
+    def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
         # The envs and the notes are given away with every call, so that their memory is used again.
         self._step = jax.jit(self._trace_step, donate_argnums=(0, 1))
@@ -110,7 +110,7 @@ class JaxProgram:
             raise UsageError("an interrupted call has lost the envs of this pool: make a new one")
         return self.now
 
-    def _shown(self) -> Step:
+    def _shown(self) -> WorldStep:
         if self.now.shown is None:
             action = map_tree(lambda leaf: self._no_rows(self._action.leaves[leaf]), self._action.tree)
             forms = jax.eval_shape(self.rules.step, self.now.envs, action)[1]
@@ -129,14 +129,16 @@ class JaxProgram:
         envs, step = self.rules.step(envs, action)
         return Now(envs, _noted(notes, step, is_bad), step)
 
-    def _trace_step_some(self, envs: Envs, notes: Notes, shown: Step, action: Any, which: jax.Array) -> Now:
+    def _trace_step_some(self, envs: Envs, notes: Notes, shown: WorldStep, action: Any, which: jax.Array) -> Now:
         action, is_bad = self._judge(action)
         made, step = self.rules.step(envs, action, which)
         ended = step.terminated & which, step.truncated & which
         notes = _noted(notes, step._replace(terminated=ended[0], truncated=ended[1]), is_bad & which)
         return Now(select(which, made, envs), notes, select(which, step, shown))
 
-    def _trace_reset(self, envs: Envs, notes: Notes, shown: Step | None, which: Any, keys: Any, has_key: Any) -> Now:
+    def _trace_reset(
+        self, envs: Envs, notes: Notes, shown: WorldStep | None, which: Any, keys: Any, has_key: Any
+    ) -> Now:
         if keys is not None:
             envs = envs._replace(key=select(has_key, keys, envs.key))
         envs, step = self.rules.reset(envs, which)
@@ -144,7 +146,7 @@ class JaxProgram:
             step = step._replace(observation=select(which, step.observation, shown.observation))
         return Now(envs, notes, step)
 
-    def _trace_load(self, envs: Envs, notes: Notes, shown: Step, given: Envs, observation: Any, ids: Any) -> Now:
+    def _trace_load(self, envs: Envs, notes: Notes, shown: WorldStep, given: Envs, observation: Any, ids: Any) -> Now:
         def put(to: jax.Array, rows: jax.Array) -> jax.Array:
             return to.at[ids].set(rows)
 
@@ -173,7 +175,7 @@ class JaxProgram:
         return map_trees(one, self._action.tree, action), is_bad
 
 
-def _noted(notes: Notes, step: Step, is_bad: jax.Array) -> Notes:
+def _noted(notes: Notes, step: WorldStep, is_bad: jax.Array) -> Notes:
     count = len(is_bad)
     bad = jnp.where(is_bad, jnp.arange(count, dtype=jnp.int32), count).min()
     low, high = notes.episodes

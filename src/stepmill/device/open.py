@@ -24,13 +24,13 @@ def open_device_pool(source: WorldSource, settings: Settings) -> Any:
     """A pool of envs of a world, which takes the place of an engine."""
     device = jax_device(settings.device, source.id)
     from stepmill.device.device_pool import DevicePool
-    from stepmill.device.functional import Rules
+    from stepmill.device.functional import WorldRules
     from stepmill.device.jax_program import JaxProgram
     from stepmill.values.spaces import flatten
 
     if settings.output == "torch":
         require(*TORCH, "output='torch'")
-    rules = Rules(source.world, settings.num_envs, settings.autoreset, source.max_episode_steps)
+    rules = WorldRules(source.world, settings.num_envs, settings.autoreset, source.max_episode_steps)
     program = JaxProgram(rules, flatten(source.action_space), settings.action_bounds, device, settings.seed)
     return DevicePool(source, settings, program)
 

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 from stepmill.errors import summary
 from stepmill.registry.records import Family, families, family_of, load_family, records
+from stepmill.registry.suites import Suite, suites
 from stepmill.system.interpreters import ask, interpreter
 from stepmill.system.optional import imported, is_installed
 
+_LEFT_OUT = "list_all_envs leaves out %s, which cannot be imported: %s"
 _NOWHERE = frozenset({"Pusher-v4"})  # Gymnasium registers it, but it refuses every MuJoCo from 3.0 on
 
 
@@ -94,6 +96,11 @@ def parts() -> tuple[dict[str, list[str]], dict[str, MissingFamily]]:
             there.setdefault(family.package.extra, []).extend(_ids_of(family))
         else:
             _add_missing(missing, family.package.extra, family.example, family.at_least)
+    for suite in suites():
+        if is_installed(suite.package):
+            there.setdefault(suite.package.extra, []).extend(_ids_of_suite(suite))
+        else:
+            _add_missing(missing, suite.package.extra, suite.example, suite.at_least)
     # Ours stay ours where another package registers them too: Shimmy has dm_control's, installed or not.
     known = {id for ids in there.values() for id in ids} | {record.id for record in records()}
     for origin, id in _in_gymnasium():
@@ -114,13 +121,20 @@ def _ids_of(family: Family) -> list[str]:
         with _silenced():
             load_family(family, "list_all_envs")
     except Exception as error:  # whatever a broken package raises; the others can still be listed
-        logging.getLogger("stepmill").warning(
-            "list_all_envs leaves out %s, which cannot be imported: %s", family.package.name, summary(error)
-        )
+        logging.getLogger("stepmill").warning(_LEFT_OUT, family.package.name, summary(error))
         return []
     if family.ids is not None:
         return list(imported(family.ids)())
     return [id for id, spec in gymnasium.registry.items() if family.registers(spec)]
+
+
+def _ids_of_suite(suite: Suite) -> list[str]:
+    try:
+        with _silenced():
+            return suite.ids_for_make()
+    except Exception as error:
+        logging.getLogger("stepmill").warning(_LEFT_OUT, suite.package.name, summary(error))
+        return []
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ class Suite:
 
     Args:
         package: It.
-        world: ``"module:function"``: makes a ``stepmill.sources.world.World`` of a name or an env object, and a
+        world: ``"module:function"``: makes a ``stepmill.sources.jax_world.JaxWorld`` of a name or an env object, and a
             configuration.
         ids: ``"module:function"`` that lists the names of its envs.
         example: The id of one of them, as ``make`` takes it.

@@ -13,14 +13,14 @@ from stepmill.registry.factories import check_keys
 from stepmill.registry.suites import suite_of
 from stepmill.settings import ARGUMENTS
 from stepmill.sources.configurations import once
-from stepmill.sources.world import World
+from stepmill.sources.jax_world import JaxWorld
 
 
 @dataclass(frozen=True)
 class WorldSource:
-    """A world of a suite (``sources/world.py``), and how the pool is configured."""
+    """A world of a suite (``sources/jax_world.py``), and how the pool is configured."""
 
-    world: World
+    world: JaxWorld
     num_envs: int
     max_episode_steps: int | None
     render_mode: str | None
@@ -55,7 +55,7 @@ def find_world(
     tasks: Sequence[Any], configs: Sequence[Mapping[str, Any]], backend: str, max_episode_steps: int | None
 ) -> WorldSource | None:
     """The world that the tasks name; None if they are other envs."""
-    found = {id(task): task if isinstance(task, World) else suite_of(task) for task in once(tasks)}
+    found = {id(task): task if isinstance(task, JaxWorld) else suite_of(task) for task in once(tasks)}
     if not any(found.values()):
         if backend == "jax":
             raise UnsupportedError(
@@ -79,7 +79,7 @@ def find_world(
         )
     config = dict(configs[0])
     render_mode = config.pop("render_mode", None)
-    if isinstance(suite, World):
+    if isinstance(suite, JaxWorld):
         world = suite
         check_keys(world.id, config, [], ARGUMENTS)
     else:

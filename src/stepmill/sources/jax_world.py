@@ -1,6 +1,6 @@
 """What a suite of JAX worlds offers: one env as pure functions.
 
-An adapter (``zoo/worlds``) makes a ``World`` of an env of its suite. Everything else is written once, for all suites:
+An adapter (``zoo/worlds``) makes a ``JaxWorld`` of an env of its suite. Everything else is written once, for all suites:
 many envs, compiling, autoreset, time limits, statistics, seeds (``device/functional.py``, ``device/jax_program.py``).
 """
 
@@ -33,7 +33,7 @@ class Moved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class World:
+class JaxWorld:
     """One env, as functions that JAX can trace and vectorise.
 
     Neither of them resets when an episode ends, and neither counts steps for a time limit: the pool does both.

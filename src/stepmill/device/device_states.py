@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import jax
 import numpy as np
 
 from stepmill.errors import InputError, StateError, UnsupportedError
 from stepmill.values.saved_states import StateOrigin, configuration_text, space_text
-
-if TYPE_CHECKING:
-    from stepmill.device.device_pool import DevicePool
 
 
 class Rows(NamedTuple):
@@ -73,12 +70,12 @@ class DeviceMemory(NamedTuple):
 
 
 class DeviceKeeper:
-    """Saves and restores the envs of a device pool: what ``StateKeeper`` is for an engine."""
+    """Saves and restores the envs of a ``DevicePool``: what ``StateKeeper`` is for an engine."""
 
     kind = "arrays"
 
     def __init__(
-        self, pool: DevicePool, name: str, configs: Sequence[Mapping[str, Any]], max_episode_steps: int | None
+        self, pool: Any, name: str, configs: Sequence[Mapping[str, Any]], max_episode_steps: int | None
     ) -> None:
         self._pool = pool
         told = configuration_text(configs[0]), max_episode_steps, "", space_text(pool.observation)

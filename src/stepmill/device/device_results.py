@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from stepmill.device.functional import Step
+from stepmill.device.functional import WorldStep
 from stepmill.device.jax_program import JaxProgram, Now
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
@@ -23,7 +23,7 @@ from stepmill.values.trees import map_trees, tree_of
 Show = Callable[[Any], Any]
 
 
-class Results:
+class DeviceResults:
     """Makes results of what a program has given.
 
     Args:
@@ -51,7 +51,7 @@ class Results:
 
     @contextlib.contextmanager
     def plain(self) -> Iterator[None]:
-        """Results are those of the gymnasium view in numpy's arrays."""
+        """DeviceResults are those of the gymnasium view in numpy's arrays."""
         self._is_plain = True
         try:
             yield
@@ -77,7 +77,7 @@ class Results:
 
     # ---- arrays on the device ----------------------------------------------------------------
 
-    def _as_they_are(self, step: Step, ids: np.ndarray | None) -> tuple[Any, ...]:
+    def _as_they_are(self, step: WorldStep, ids: np.ndarray | None) -> tuple[Any, ...]:
         all_ids = self._all_ids
         if self._torch is not None:  # who gets tensors may write to them; these arrays are needed again
             step = step._replace(observation=jax.tree.map(lambda leaf: leaf.copy(), step.observation))
@@ -100,7 +100,7 @@ class Results:
 
     # ---- numpy's arrays ----------------------------------------------------------------------
 
-    def _in_numpy(self, step: Step, ids: np.ndarray | None) -> tuple[Any, ...]:
+    def _in_numpy(self, step: WorldStep, ids: np.ndarray | None) -> tuple[Any, ...]:
         host = jax.device_get(step)
         rows = slice(None) if ids is None else ids
         observation = self._observations(host.observation, rows)
