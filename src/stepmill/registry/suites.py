@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.system.optional import Package, imported, require
+from stepmill.system.optional import Package, check_installed, imported
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Suite:
 
     def make_world(self, task: Any, config: Mapping[str, Any]) -> Any:
         """The world of an id, or of an env object of this suite."""
-        require(*self.package, self.example if not isinstance(task, str) else task)
+        check_installed(self.package, task if isinstance(task, str) else self.example)
         return imported(self.world)(task.removeprefix(self.prefix) if isinstance(task, str) else task, config)
 
 

@@ -16,4 +16,5 @@ from stepmill.zoo import (  # noqa: F401
     robotics,
     toy,
     vizdoom,
+    worlds,
 )
