@@ -462,9 +462,8 @@ def imported(name: str) -> ModuleType | None:
     except stepmill.errors.MissingPackageError:
         assert name.startswith(("stepmill.interop.", "stepmill.sources.jit.with_numba"))
         return None
-    except ModuleNotFoundError as error:  # these are imported when a JAX world was asked for and JAX is there
+    except ModuleNotFoundError:  # these are imported when a JAX world was asked for, and JAX is there
         assert name.startswith(("stepmill.device.", "stepmill.zoo.worlds."))
-        assert error.name in ("jax", "gymnax", "brax", "jumanji", "pgx", "craftax")
         return None
 
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-
 from stepmill.device.world import World
 
 NUM_ENVS = 3

@@ -84,7 +84,8 @@ class DeviceKeeper:
     def save(self, env_ids: Any, by: str | None = None) -> DeviceStates:
         """The states of some envs; None: of all."""
         _check_way("save", by)
-        return self._pool.use(self._save, env_ids)
+        states: DeviceStates = self._pool.use(self._save, env_ids)
+        return states
 
     def _save(self, env_ids: Any) -> DeviceStates:
         ids = self._pool.read_envs(env_ids)
@@ -141,9 +142,10 @@ class DeviceKeeper:
     def save_all(self, by: str | None) -> DeviceMemory:
         """All that decides how the pool goes on."""
         _check_way("checkpoint", by)
-        return self._pool.use(
-            lambda: DeviceMemory(self._origin, jax.device_get(self._pool.program.now), self._pool.rest())
-        )
+        return DeviceMemory(self._origin, *self._pool.use(self._all))
+
+    def _all(self) -> tuple[Any, dict[str, Any]]:
+        return jax.device_get(self._pool.program.now), self._pool.rest()
 
     def restore_all(self, memory: DeviceMemory) -> None:
         """Makes a new pool what another one was."""

@@ -1,7 +1,7 @@
 """What a suite of JAX worlds offers: one env as pure functions.
 
-An adapter (``zoo/worlds``) makes a ``JaxWorld`` of an env of its suite. Everything else is written once, for all suites:
-many envs, compiling, autoreset, time limits, statistics, seeds (``device/functional.py``, ``device/jax_program.py``).
+An adapter (``zoo/worlds``) makes a ``JaxWorld`` of an env of its suite. Everything else is written once, for all of
+them: many envs, compiling, autoreset, time limits, statistics, seeds (``device/functional.py``, ``jax_program.py``).
 """
 
 from __future__ import annotations

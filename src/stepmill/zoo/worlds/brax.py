@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.device.world import Begun, Moved, World
 from stepmill.errors import ConfigError
 from stepmill.registry.factories import check_keys, default_values
+from stepmill.sources.jax_world import Begun, JaxWorld, Moved
 from stepmill.zoo.worlds.adapting import KEY, boxes_of, id_of
 
 
@@ -57,7 +57,7 @@ def names() -> list[str]:
     return [one for one in envs._envs if one not in _BROKEN]
 
 
-def world_of(task: str | envs.Env, config: Mapping[str, Any]) -> World:
+def world_of(task: str | envs.Env, config: Mapping[str, Any]) -> JaxWorld:
     """Args: the name of an env, or one. ``config``: arguments of its class."""
     id = id_of("brax", task, envs._envs)
     arguments = _arguments(envs._envs[task]) if isinstance(task, str) else {}
@@ -76,7 +76,7 @@ def world_of(task: str | envs.Env, config: Mapping[str, Any]) -> World:
             state = env.step(state, action)
         return Moved(state, state.obs, state.reward, state.done.astype(bool), jnp.zeros((), bool), state.metrics)
 
-    return World(
+    return JaxWorld(
         id,
         boxes_of(jax.eval_shape(reset, KEY).observation),
         spaces.Box(-1, 1, (env.action_size,), np.float32),

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from gymnax import registration
 from gymnax.environments.environment import Environment
 
-from stepmill.device.world import Begun, Moved, World
 from stepmill.registry.factories import check_keys, default_values
+from stepmill.sources.jax_world import Begun, JaxWorld, Moved
 from stepmill.zoo.worlds.adapting import KEY, fields_of, id_of, space_like, with_fields
 
 # Downloads its pictures when it is made.
@@ -34,7 +34,7 @@ def names() -> list[str]:
     return [one for one in registration.registered_envs if one not in _NEEDS_A_NETWORK]
 
 
-def world_of(task: str | Environment, config: Mapping[str, Any]) -> World:
+def world_of(task: str | Environment, config: Mapping[str, Any]) -> JaxWorld:
     """Args: the name of an env, or one. ``config``: arguments of its class, and fields of its params."""
     id = id_of("gymnax", task, registration.registered_envs)
     make = registration._registry[task] if isinstance(task, str) else lambda: task
@@ -56,7 +56,7 @@ def world_of(task: str | Environment, config: Mapping[str, Any]) -> World:
         truncated = env.is_truncated(state, params) if has_own_end else jnp.zeros((), bool)
         return Moved(state, observation, reward, terminated, truncated, info)
 
-    return World(
+    return JaxWorld(
         id,
         space_like(env.observation_space(params), jax.eval_shape(reset, KEY).observation),
         space_like(env.action_space(params)),
