@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from stepmill.device.world import World
+
+from stepmill.sources.jax_world import JaxWorld
 
 NUM_ENVS = 3
 
 
 def follow(
-    world: World, reset: Callable[[Any], Any], step: Callable[[Any, Any, Any], Any], steps: int = 50
+    world: JaxWorld, reset: Callable[[Any], Any], step: Callable[[Any, Any, Any], Any], steps: int = 50
 ) -> dict[str, int]:
     """Plays both with the same keys and actions, and begins a new episode of an env in both where one is over.
 

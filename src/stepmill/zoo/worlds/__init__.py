@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from stepmill.registry.suites import Suite, add_suite
-from stepmill.system.optional import BRAX, GYMNAX
+from stepmill.system.optional import BRAX, CRAFTAX, GYMNAX, JUMANJI, PGX
 
 for _package, _example, _at_least in (
     (GYMNAX, "CartPole-v1", 25),
     (BRAX, "ant", 11),
+    (JUMANJI, "Snake-v1", 22),
+    (PGX, "connect_four", 20),
+    (CRAFTAX, "Craftax-Symbolic-v1", 4),
 ):
     _module = f"stepmill.zoo.worlds.{_package.module}"
     add_suite(

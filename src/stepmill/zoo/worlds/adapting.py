@@ -71,10 +71,11 @@ def space_like(space: Any, form: Any = None) -> spaces.Space[Any]:
     ``form`` is that of the arrays that an env really gives: their types are not always those of its space. For actions
     there is none.
     """
-    if isinstance(getattr(space, "spaces", None), Mapping):
-        return spaces.Dict({key: space_like(one, form and form[key]) for key, one in space.spaces.items()})
-    if hasattr(space, "spaces"):
-        return spaces.Tuple([space_like(one, form and form[i]) for i, one in enumerate(space.spaces)])
+    inside = getattr(space, "spaces", None)
+    if isinstance(inside, Mapping):
+        return spaces.Dict({key: space_like(one, None if form is None else form[key]) for key, one in inside.items()})
+    if inside is not None:
+        return spaces.Tuple([space_like(one, None if form is None else form[i]) for i, one in enumerate(inside)])
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n), dtype=np.int64 if form is None else np.dtype(form.dtype).type)
-    return box_of(form or space, space.low, space.high)
+    return box_of(space if form is None else form, space.low, space.high)
