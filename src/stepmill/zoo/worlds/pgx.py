@@ -7,9 +7,9 @@ What truncates: what Pgx says, which so far is nothing: Go, chess and shogi end 
 Pgx's autoreset, ``pgx.experimental.auto_reset``, showed the first state of the next game with the last one's rewards.
 The pool does as its ``autoreset`` says.
 
-Most envs are games of two or three players in turns, and an env of a pool is played by one agent: it acts for the player
-whose turn it is, and sees what that player sees. The reward is that of the player who has just moved: a move that wins
-brings 1, and no reward says that the other has lost. ``info["rewards"]`` has those of all players.
+Most envs are games of two or three players in turns, and an env of a pool is played by one agent: it acts for the
+player whose turn it is, and sees what that player sees. The reward is that of the player who has just moved: a move
+that wins brings 1, and no reward says that the other has lost. ``info["rewards"]`` has those of all players.
 
 An action that is not in ``info["legal_action_mask"]`` ends the game: the player gets -1, the others 1.
 """
