@@ -804,7 +804,6 @@ class PoolView(Uncopyable):
             >>> obs, info = pool.reset()
             >>> page.close()
         """
-        self._check_can("watch")
         if self.closed or self._host.forked:
             self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
         from stepmill.tools.watching.watch import page_of
@@ -889,7 +888,8 @@ class PoolView(Uncopyable):
 
 
 def watched(pool: PoolView) -> WatchedPool:
-    """What a page shows of a pool."""
+    """What a page shows of a pool. Raises if no page can show it."""
+    pool._check_can("watch")
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return WatchedPool(pool._engine, pool._pool_spec.id, pool.num_envs, facts)
