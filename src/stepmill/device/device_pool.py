@@ -78,6 +78,7 @@ class DevicePool:
         self._seeds = np.array(settings.seed, np.uint64)
         self._waits = np.ones(self.num_envs, bool)  # whether an env has not begun with its seed yet
         self._in_flight: np.ndarray | None = None  # flags of the envs whose rows were not received; None: no env's
+        self._all = np.ones(self.num_envs, bool)  # what the above is after most calls: never written to
         self._steps = self._batches = 0
         self._made_at = time.monotonic()
         self._pid = os.getpid()
@@ -162,12 +163,13 @@ class DevicePool:
             self._check_can_act()
         if which is None and self._in_flight is None:
             self.program.step(moved)
-            self._in_flight = np.ones(self.num_envs, bool)
+            self._in_flight = self._all
+            self._waits.fill(False)
         else:
             mask = self._mask(which)
             self.program.step_some(moved, mask)
             self._in_flight = mask if self._in_flight is None else self._in_flight | mask
-        self._waits &= ~self._in_flight
+            self._waits &= ~self._in_flight
 
     def _checking_reader(self) -> _native.ActionReader:
         """The reader, which knows of which envs it must refuse actions."""
@@ -331,7 +333,7 @@ class DevicePool:
     def _recv(self, as_reset: bool, ids: np.ndarray | None = None) -> Any:
         """The rows in flight, in the order of their ids, or in that of ``ids``."""
         assert self._in_flight is not None
-        if ids is None and not self._in_flight.all():
+        if ids is None and self._in_flight is not self._all and not self._in_flight.all():
             ids = np.flatnonzero(self._in_flight).astype(np.int32)
         result = self._results.of(self.program.now, ids, as_reset)
         self._steps += self.num_envs if ids is None else len(ids)
