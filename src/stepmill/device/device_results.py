@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from stepmill.device.functional import WorldStep
-from stepmill.device.jax_program import JaxProgram, Now
+from stepmill.device.jax_program import JaxProgram
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import map_trees, tree_of
@@ -58,10 +58,8 @@ class DeviceResults:
         finally:
             self._is_plain = False
 
-    def of(self, now: Now, ids: np.ndarray | None, as_reset: bool) -> Any:
+    def of(self, step: WorldStep, ids: np.ndarray | None, as_reset: bool) -> Any:
         """The rows of some envs, or of all, as the view shows them."""
-        step = now.shown
-        assert step is not None
         if self._is_plain or self._output == "numpy":
             result = self._in_numpy(step, ids)
         else:
@@ -133,11 +131,6 @@ class DeviceResults:
     def on_host(self, tree: Any) -> Any:
         """The same in numpy's arrays."""
         return jax.device_get(tree)
-
-    def arrays_in(self, now: Now) -> list[Any]:
-        """All arrays that a pool holds."""
-        arrays: list[Any] = jax.tree.leaves(now)
-        return arrays
 
 
 def _present(info: Mapping[str, Any], rows: Any) -> dict[str, Any]:
