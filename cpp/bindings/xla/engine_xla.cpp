@@ -30,7 +30,10 @@ nb::list EngineXla::columns(const Engine& engine) {
   for (const XlaColumn& column : xla_columns(engine.pool().spec(), engine.pool().options())) {
     nb::list shape;
     for (const std::int64_t extent : column.shape) shape.append(extent);
-    out.append(nb::make_tuple(name_of(column.part), column.leaf, name_of(column.type), nb::tuple(shape)));
+    const bool is_info = column.part == XlaPart::kInfo || column.part == XlaPart::kHasInfo ||
+                         column.part == XlaPart::kFinalInfo || column.part == XlaPart::kHasFinalInfo;
+    nb::object name = to_text(is_info ? engine.pool().spec().info[column.leaf].name : "");
+    out.append(nb::make_tuple(name_of(column.part), std::move(name), name_of(column.type), nb::tuple(shape)));
   }
   return out;
 }
@@ -137,6 +140,9 @@ void EngineXla::step(const xla::Arrays& arguments, const xla::Arrays& results) {
 void EngineXla::take_action(const xla::Arrays& arguments, bool recv_follows) {
   Pool& pool = engine_.pool();
   const auto leaves = static_cast<std::int64_t>(pool.spec().action.size());
+  if (arguments.count != leaves + 1 && arguments.count != leaves + 2)
+    throw std::invalid_argument("xla: expected " + std::to_string(leaves + 1) + " arrays, or the env ids too, got " +
+                                std::to_string(arguments.count));
   std::array<ActionInput::Numbers, 16> few;
   std::vector<ActionInput::Numbers> many(arguments.count > std::ssize(few) ? static_cast<std::size_t>(arguments.count) : 0);
   ActionInput::Numbers* numbers = many.empty() ? few.data() : many.data();

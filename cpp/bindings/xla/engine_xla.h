@@ -24,7 +24,7 @@ class EngineXla {
 
   // Makes an engine known to programs, if it is not yet: the words of its handle.
   static nanobind::object open(nanobind::object engine, std::vector<std::string> info_names);
-  // What the results of its `recv` are, in their order: (part, leaf, dtype, shape of a row).
+  // What the results of its `recv` are, in their order: (part, name of the info, dtype, shape of a row).
   static nanobind::list columns(const Engine& engine);
   // The last exception of a program, or None. Whoever asks for it is not told again.
   static nanobind::object error(Engine& engine);

@@ -67,7 +67,7 @@ XlaHold::~XlaHold() {
 XlaVisit::XlaVisit(const XlaHandle& handle) {
   XlaRegistry* registry = the_registry.load(std::memory_order_acquire);
   if (registry && registry->generation != process_generation())
-    throw StaleHandle{"the handle belongs to the process that this one was forked from, whose pools are not served here: "
+    throw StaleHandle{"ForkedError: the handle belongs to the process that this one was forked from, whose pools are not served here: "
                       "make a pool in this process, and call its xla()"};
   if (registry) {
     const std::lock_guard lock(registry->mutex);
@@ -80,7 +80,7 @@ XlaVisit::XlaVisit(const XlaHandle& handle) {
       return;
     }
   }
-  throw StaleHandle{"no pool has this handle: expected the one that xla() has returned, or one that came from it, of a "
+  throw StaleHandle{"ClosedError: no pool has this handle: expected the one that xla() has returned, or one that came from it, of a "
                     "pool of this process that still exists. Keep the pool as long as its programs run, and call xla() again "
                     "in a new process"};
 }
