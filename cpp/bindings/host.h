@@ -68,6 +68,8 @@ class Host {
 
   // Whether sending, waiting and receiving may need the interpreter lock: else only what fails does.
   virtual bool needs_python() const { return true; }
+  // Whether only this process writes rows, and each of them before its batch is ready.
+  virtual bool writes_here() const { return false; }
 
   // ---- sending: to envs that are not in flight ----
 

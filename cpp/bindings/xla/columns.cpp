@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 namespace stepmill {
 namespace {
@@ -79,7 +80,46 @@ void copy_rows_that_are(const Source& source, const XlaColumn& column, DType to_
   }
 }
 
+// Places a column of a buffer, and returns where it was; null: rows of this column do not all say what they mean.
+void* place_column(Buffer& buffer, const XlaColumn& column, void* at) {
+  sm_columns& c = buffer.columns.c;
+  switch (column.part) {
+    case XlaPart::kObservation: return std::exchange(buffer.columns.observation[column.leaf], at);
+    case XlaPart::kReward: return std::exchange(c.reward, at);
+    case XlaPart::kTerminated: return std::exchange(c.terminated, static_cast<std::uint8_t*>(at));
+    case XlaPart::kTruncated: return std::exchange(c.truncated, static_cast<std::uint8_t*>(at));
+    case XlaPart::kEnded: return std::exchange(c.ended, static_cast<std::uint8_t*>(at));
+    case XlaPart::kEnvId: return std::exchange(c.env_id, static_cast<std::int32_t*>(at));
+    case XlaPart::kElapsedStep: return std::exchange(c.elapsed_step, static_cast<std::int32_t*>(at));
+    case XlaPart::kEpisodeLength: return std::exchange(c.episode_length, static_cast<std::int32_t*>(at));
+    case XlaPart::kEpisodeReturn: return std::exchange(c.episode_return, static_cast<double*>(at));
+    default: return nullptr;
+  }
+}
+
 }  // namespace
+
+ColumnLoan::ColumnLoan(Buffer& buffer, std::span<const XlaColumn> columns, const xla::Arrays& results,
+                       std::vector<void*>& own)
+    : buffer_(buffer), columns_(columns), results_(results), own_(own) {
+  own_.resize(columns.size());
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const xla::Array& to = results[static_cast<std::int64_t>(i) + 1];
+    own_[i] = type_of(to.type) == columns[i].type ? place_column(buffer, columns[i], to.data) : nullptr;
+  }
+}
+
+void ColumnLoan::end() {
+  for (std::size_t i = 0; i < columns_.size(); ++i)
+    if (void* own = std::exchange(own_[i], nullptr)) place_column(buffer_, columns_[i], own);
+}
+
+void ColumnLoan::copy_back(std::int32_t rows) {
+  for (std::size_t i = 0; i < columns_.size(); ++i)
+    if (own_[i])
+      std::memcpy(own_[i], results_[static_cast<std::int64_t>(i) + 1].data,
+                  static_cast<std::size_t>(rows * columns_[i].elements() * item_size(columns_[i].type)));
+}
 
 std::int64_t XlaColumn::elements() const {
   std::int64_t count = 1;
@@ -151,6 +191,9 @@ void copy_column(const Batch& batch, std::size_t info_leaves, const XlaColumn& c
     std::memset(to.data, 0, static_cast<std::size_t>(batch.rows * column.elements() * item_size(type)));
     return;
   }
+  const auto flags = static_cast<std::size_t>(batch.rows) * info_leaves;
+  if (column.part == XlaPart::kInfo && !std::memchr(batch.buffer->columns.c.info_present, 0, flags))  // nearly always
+    return copy_numbers(column.type, type, source.data, to.data, batch.rows * column.elements());
   copy_rows_that_are(source, column, type, to.data, batch.rows);
 }
 

@@ -121,6 +121,7 @@ void EngineXla::recv(const xla::Arrays& results) {
   if (engine_.pending_)
     raise("InFlightError", "xla: the call that should have returned the last batch was interrupted: recv() it first");
   check_rows(0);
+  check_results(results);
   wait();
   hand_out(results);
 }
@@ -131,9 +132,38 @@ void EngineXla::step(const xla::Arrays& arguments, const xla::Arrays& results) {
     raise("InFlightError", "xla: the call that should have returned the last batch was interrupted: recv() it first");
   const std::int64_t rows = arguments.count > 1 && arguments[1].rank > 0 ? arguments[1].extents[0] : 0;
   check_rows(static_cast<std::int32_t>(rows));
+  check_results(results);
+  if (!can_lend()) {
+    take_action(arguments, true);
+    wait();
+    return hand_out(results);
+  }
+  engine_.pool().make_room(static_cast<std::int32_t>(rows), false);
+  ColumnLoan loan(engine_.pool().empty_buffer(), engine_.xla_->columns(), results, engine_.xla_->lent());
   take_action(arguments, true);
-  wait();
-  hand_out(results);
+  wait(true);
+  hand_out(results, &loan);
+}
+
+// Whether envs can write their rows where the program wants them.
+bool EngineXla::can_lend() const {
+  const Pool& pool = engine_.pool();
+  return engine_.host_.writes_here() && !has_lock_ && !pool.is_async() && pool.in_flight_count() == 0;
+}
+
+void EngineXla::check_results(const xla::Arrays& results) const {
+  const auto& columns = engine_.xla_->columns();
+  const std::int64_t rows = engine_.pool().options().batch_size;
+  bool fit = results.count == std::ssize(columns) + 1;
+  for (std::size_t i = 0; fit && i < columns.size(); ++i) {
+    const xla::Array& to = results[static_cast<std::int64_t>(i) + 1];
+    const auto& shape = columns[i].shape;
+    fit = to.rank == std::ssize(shape) + 1 && to.extents[0] == rows &&
+          std::equal(shape.begin(), shape.end(), to.extents + 1);
+  }
+  if (!fit)
+    throw std::invalid_argument("xla: the program was traced for another pool than the one whose handle it was given: "
+                                "use the handle with the functions that came with it");
 }
 
 // What `send` of the engine does, for arrays: the handle, the parts of the action, and perhaps the ids of the envs.
@@ -174,7 +204,8 @@ void EngineXla::check_rows(std::int32_t more) {
 }
 
 // As `Engine::wait`, but nothing interrupts it: signal handlers run after the program's call.
-void EngineXla::wait() {
+// `to_the_end`: even if the program ends, as envs write into memory of XLA.
+void EngineXla::wait(bool to_the_end) {
   Pool& pool = engine_.pool();
   Host& host = engine_.host_;
   if (engine_.replay_ && !pool.gathering()) {
@@ -186,7 +217,7 @@ void EngineXla::wait() {
     if (!has_lock_) {
       waiting.begin(host.runs_beside_the_caller() ? CallerState::kWaiting : CallerState::kStepping);
       pool.work_or_wait(kSignalInterval);
-      if (exit_has_begun()) throw std::runtime_error("the program ends");
+      if (!to_the_end && exit_has_begun()) throw std::runtime_error("the program ends");
       continue;
     }
     if (host.wants_attention()) host.attend();
@@ -206,11 +237,8 @@ void EngineXla::refuse_batch(std::int32_t rows) const {
                              std::to_string(engine_.pool().options().batch_size) + ": recv() it outside first");
 }
 
-void EngineXla::hand_out(const xla::Arrays& results) {
+void EngineXla::hand_out(const xla::Arrays& results, ColumnLoan* loan) {
   const std::vector<XlaColumn>& columns = engine_.xla_->columns();
-  if (results.count != static_cast<std::int64_t>(columns.size()) + 1)
-    throw std::invalid_argument("expected " + std::to_string(columns.size() + 1) + " results, got " +
-                                std::to_string(results.count));
   Pool& pool = engine_.pool();
   if (pool.expected() != pool.options().batch_size) refuse_batch(pool.expected());
   nb::object notes;
@@ -218,16 +246,19 @@ void EngineXla::hand_out(const xla::Arrays& results) {
   const std::size_t info_leaves = pool.spec().info.size();
   const bool is_plain = !notes.is_valid() && engine_.faults_.empty() && !engine_.watching_;
   for (std::size_t i = 0; i + 1 < columns.size(); ++i)
-    copy_column(batch, info_leaves, columns[i], results[static_cast<std::int64_t>(i) + 1]);
+    if (!loan || !loan->has(i)) copy_column(batch, info_leaves, columns[i], results[static_cast<std::int64_t>(i) + 1]);
   const xla::Array& abnormal = results[static_cast<std::int64_t>(columns.size())];
   if (is_plain) {
     std::memset(abnormal.data, 0, static_cast<std::size_t>(batch.rows));
+    if (loan) loan->end();
     batch.store->release(batch.buffer);
     if (engine_.recorder_) engine_.recorder_->write();
     return;
   }
+  if (loan) loan->copy_back(batch.rows);
   std::optional<nb::gil_scoped_acquire> lock;
   take_lock(lock);
+  if (loan) loan->end();
   finish(abnormal, std::move(notes), std::move(batch));
 }
 

@@ -49,8 +49,10 @@ class EngineXla {
   void take_action(const xla::Arrays& arguments, bool recv_follows);
   void check_rows(std::int32_t more);
   [[noreturn]] void refuse_batch(std::int32_t rows) const;
-  void wait();
-  void hand_out(const xla::Arrays& results);
+  bool can_lend() const;
+  void check_results(const xla::Arrays& results) const;
+  void wait(bool to_the_end = false);
+  void hand_out(const xla::Arrays& results, ColumnLoan* loan = nullptr);
   void finish(const xla::Array& abnormal, nanobind::object notes, Batch batch);
   void check_infos(nanobind::handle info) const;
   std::string keep_value(nanobind::object value);

@@ -67,7 +67,7 @@ xla::Error* with_pool(xla::CallFrame* frame, const F& call) noexcept {
       return failure(*frame->api, pool.keep(error));
     }
   } catch (const StaleHandle& stale) {
-    return failure(*frame->api, std::string("stepmill.errors.") + stale.message);
+    return failure(*frame->api, std::string(stale.message));
   } catch (const std::exception& error) {
     return failure(*frame->api, std::string("stepmill: ") + error.what());
   }

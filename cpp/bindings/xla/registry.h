@@ -46,10 +46,13 @@ class XlaHold {
   const XlaHandle& handle() const { return seat_->handle; }
   const std::vector<XlaColumn>& columns() const { return columns_; }
   const std::vector<std::string>& info_names() const { return info_names_; }
+  // By column, what `ColumnLoan` has to put back: here, so that no call allocates it.
+  std::vector<void*>& lent() { return lent_; }
 
  private:
   const std::vector<XlaColumn> columns_;
   const std::vector<std::string> info_names_;
+  std::vector<void*> lent_;
   std::shared_ptr<XlaSeat> seat_;
 };
 
