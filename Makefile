@@ -203,7 +203,7 @@ JAX_TESTS := tests/device tests/zoo/worlds tests/views/xla tests/interop/envpool
 
 test-jax: $(JAX)/.installed  ## JAX worlds beside their suites, and pools inside of jax.jit
 	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
-	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest tests/test_docs.py -k "jax-worlds"
+	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest tests/test_docs.py -k "jax-worlds or xla"
 
 # Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
 # managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.
@@ -347,6 +347,7 @@ $(BENCH)/.ready:
 	-$(BENCH)/bin/pip install --quiet --upgrade envpool
 	-$(BENCH)/bin/pip install --quiet "$(BENCH_TORCH)" "stable-baselines3>=2.9" "tianshou>=2.0"
 	-$(BENCH)/bin/pip install --quiet "ray>=2.40"
+	-$(BENCH)/bin/pip install --quiet "jax>=0.5"
 	@touch $@
 
 $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)

@@ -240,9 +240,15 @@ void EngineXla::refuse_batch(std::int32_t rows) const {
 void EngineXla::hand_out(const xla::Arrays& results, ColumnLoan* loan) {
   const std::vector<XlaColumn>& columns = engine_.xla_->columns();
   Pool& pool = engine_.pool();
-  if (pool.expected() != pool.options().batch_size) refuse_batch(pool.expected());
+  const std::int32_t whole = pool.options().batch_size;
+  const bool is_replayed = engine_.replay_ && !pool.gathering();  // its rows were taken before
+  if (!is_replayed && pool.expected() != whole) refuse_batch(pool.expected());
   nb::object notes;
   Batch batch = engine_.take_rows(notes);
+  if (const std::int32_t rows = batch.rows; rows != whole) {
+    engine_.keep_pending(std::move(batch), notes);
+    refuse_batch(rows);
+  }
   const std::size_t info_leaves = pool.spec().info.size();
   const bool is_plain = !notes.is_valid() && engine_.faults_.empty() && !engine_.watching_;
   for (std::size_t i = 0; i + 1 < columns.size(); ++i)
