@@ -398,9 +398,13 @@ class DevicePool(Uncopyable):
         """Raises if one of these envs cannot be saved or restored now."""
         if self.in_flight_count:
             raise InFlightError(f"{what}: env {self.in_flight_ids[0]} is in flight: recv() its result first")
-        waiting = np.flatnonzero(self._standing.waits & self._mask(ids))
+        asked = np.arange(self.num_envs) if ids is None else ids
+        waiting = asked[self._standing.waits[asked]]
         if what == "save" and len(waiting):
-            raise NeedsResetError(f"save: env {waiting[0]} was never reset: call reset() first")
+            raise NeedsResetError(
+                f"env {waiting[0]} was never reset, so that there is nothing to save: its seed is its state. reset() it "
+                "first"
+            )
 
     def restore(self, read: Callable[..., tuple[Any, np.ndarray | None]], given: Any, env_ids: Any) -> Any:
         """Gives envs what was read from saved states, and returns what they show."""
