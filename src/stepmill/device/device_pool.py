@@ -245,7 +245,7 @@ class DevicePool(Uncopyable):
             name = f"action {leaf.name!r}" if leaf.name else "action"
             if part.shape != expected:
                 raise ActionError(f"{name}: expected shape {expected} (one row per env), got shape {part.shape}")
-            if part.dtype.kind not in "biuf":
+            if getattr(part.dtype, "kind", None) not in tuple("biuf"):
                 raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
         given = iter(moved)
         return map_tree(lambda _: next(given), self.action.tree)
@@ -402,8 +402,8 @@ class DevicePool(Uncopyable):
         waiting = asked[self._standing.waits[asked]]
         if what == "save" and len(waiting):
             raise NeedsResetError(
-                f"env {waiting[0]} was never reset, so that there is nothing to save: its seed is its state. reset() it "
-                "first"
+                f"env {waiting[0]} was never reset, so that there is nothing to save: its seed is its state. "
+                "reset() it first"
             )
 
     def restore(self, read: Callable[..., tuple[Any, np.ndarray | None]], given: Any, env_ids: Any) -> Any:
@@ -497,7 +497,8 @@ class DevicePool(Uncopyable):
         with self._free():
             self._closed = True
             try:
-                self._check()
+                if not self.program.is_lost():
+                    self._check()
             finally:
                 del self.program, self._results, self._planned
                 self._reader = None
