@@ -1,4 +1,4 @@
-"""A JAX world as an env of Python, for pools whose rules nobody doubts: what they show, a pool on a device shows too."""
+"""A JAX world as an env of Python, for pools whose rules nobody doubts: a pool on a device shows the same."""
 
 from __future__ import annotations
 

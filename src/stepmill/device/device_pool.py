@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -235,8 +235,8 @@ class DevicePool(Uncopyable):
             parts = list(leaves(map_trees(lambda _, part: part, self.action.tree, action)))
         except (LookupError, TypeError, ValueError):
             return None
-        if isinstance(action, Mapping) and len(action) != len(self.action.tree):
-            return None
+        if isinstance(self.action.tree, dict) and len(action) != len(self.action.tree):
+            return None  # it has ids as well
         moved = [self._results.array_on_device(part) for part in parts]
         if not moved or any(part is None for part in moved):
             return None
@@ -361,6 +361,7 @@ class DevicePool(Uncopyable):
     def _shown(self, as_reset: bool, told: np.ndarray | None = None) -> Any:
         """The rows in flight; the infos of those in ``told`` alone."""
         ids = self._standing.in_flight
+        assert ids is not None
         rows = None if ids is self._all_ids or np.array_equal(ids, self._all_ids) else ids
         return self._results.of(self.program.shown(told), rows, as_reset)
 

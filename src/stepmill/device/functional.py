@@ -92,11 +92,13 @@ class WorldRules:
             self._refuse("a step must give a scalar for each of these", scalars)
         if _shapes(moved.state) != _shapes(begun.state):
             self._refuse("a reset and a step must give states of the same form", _shapes(begun.state), moved.state)
-        expected = map_tree(lambda space: space.shape, tree_of(self.world.observation_space))
+        space = tree_of(self.world.observation_space)
+        expected = map_tree(lambda one: one.shape, space)
         for told in (begun, moved):
             if _shapes(told.observation) != expected:
                 self._refuse("observations must have the form of their space", expected, told.observation)
-        self._types = {"state": _types(moved.state), "observation": _types(moved.observation)}
+        shown = map_tree(lambda one: jax.dtypes.canonicalize_dtype(one.dtype), space)
+        self._types = {"state": _types(moved.state), "observation": shown}
         infos = [{key: one for key, one in told.info.items() if key not in taken} for told in (begun, moved)]
         self._begun_infos, self._moved_infos = infos
 
@@ -216,7 +218,7 @@ class WorldRules:
         return jax.lax.while_loop(lambda carry: carry[0].any(), some, (which, rows))[1]
 
     def _typed(self, name: str, tree: Any) -> Any:
-        """The same with the types that a step gives: a reset may use numbers of Python, whose types are weak."""
+        """States with the types that a step gives, as a reset may use numbers of Python; observations with their space's."""
 
         def one(leaf: Any, dtype: Any) -> Any:
             is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.extended)

@@ -16,10 +16,8 @@ from stepmill.settings import ActionBounds
 from stepmill.values.spaces import ArrayLeaf, FlatSpace, LeafKind
 from stepmill.values.trees import map_tree, map_trees
 
-# What an info says of the end of an episode, and the masks of that.
-_ENDS = [
-    f"{mask}{name}" for name in ("episode_return", "episode_length", "final_obs", "final_info") for mask in ("", "_")
-]
+# What an info says of the end of an episode.
+_ENDS = {"episode_return", "episode_length", "final_obs", "final_info"}
 
 
 class Notes(NamedTuple):
@@ -102,8 +100,8 @@ class JaxProgram:
     def _whole(self) -> Now:
         if self.is_lost():
             raise UsageError(
-                "the envs of this pool are lost, because a call failed or was interrupted in the middle of a step: make "
-                "a new pool"
+                "the envs of this pool are lost, because a call failed or was interrupted in the middle of a step: "
+                "make a new pool"
             )
         return self.now
 
@@ -168,7 +166,7 @@ class JaxProgram:
 
     def _trace_load(self, envs: Envs, notes: Notes, shown: WorldStep, given: Envs, step: WorldStep, ids: Any) -> Now:
         """What ended the episode that a state is of is not told again: a restore shows what a reset shows."""
-        ends = {name: leaf for name, leaf in step.info.items() if name in _ENDS}
+        ends = {name: leaf for name, leaf in step.info.items() if name.removeprefix("_") in _ENDS}
         step = step._replace(info={**step.info, **_told(ends, jnp.zeros(len(ids), bool))})
         envs, shown = jax.tree.map(lambda to, rows: to.at[ids].set(rows), (envs, shown), (given, step))
         return Now(envs, notes, shown)
