@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -59,7 +59,7 @@ class Standing(NamedTuple):
 
     seeds: np.ndarray
     waits: np.ndarray  # whether an env has not begun with its seed yet
-    in_flight: np.ndarray | None = None  # flags of the envs whose rows were not received; None: no env's
+    in_flight: np.ndarray | None = None  # the ids of the envs whose rows were not received, in order; None: no env's
     steps: int = 0  # rows that were received
     batches: int = 0
 
@@ -89,10 +89,10 @@ class DevicePool(Uncopyable):
         self.metadata: dict[str, Any] = {"render_modes": [] if source.world.draw is None else ["rgb_array"]}
         self._results = DeviceResults(self.observation, settings, program)
         self._reader: _native.ActionReader | None = None  # made when there is something for it to read
+        self._all_ids = np.arange(self.num_envs, dtype=np.int32)
         self._stood = Standing(np.array(settings.seed, np.uint64), np.ones(self.num_envs, bool))
         self._planned: tuple[Any, Standing] | None = None  # what stands as soon as the envs are not these any more
-        # Flags of all envs, and of none: what they are after most calls. Never written to.
-        self._all, self._none = np.ones(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        self._none = np.zeros(self.num_envs, bool)  # never written to
         self._made_at = time.monotonic()
         self._pid = os.getpid()
         self._closed = False
@@ -169,17 +169,16 @@ class DevicePool(Uncopyable):
 
     def _send(self, action: Any, env_id: Any) -> None:
         moved = self._on_device(action) if env_id is None else None
-        which = None
+        ids = None
         if moved is None:
-            which = self._checking_reader().read(action, env_id)
+            ids = self._checking_reader().read(action, env_id)
             moved = self.program.on_device(map_tree(lambda leaf: self._rows_read[leaf], self.action.tree))
         else:
             self._check_can_act()
-        if which is None:
-            self._move(self._begun(self._all), self.program.step, moved)
+        if ids is None:
+            self._move(self._begun(None), self.program.step, moved)
         else:
-            mask = self._mask(which)
-            self._move(self._begun(mask), self.program.step_some, moved, mask)
+            self._move(self._begun(ids), self.program.step_some, moved, self._mask(ids))
 
     @property
     def _standing(self) -> Standing:
@@ -190,13 +189,14 @@ class DevicePool(Uncopyable):
             self._planned = None
         return self._stood
 
-    def _begun(self, mask: np.ndarray) -> Standing:
-        """What stands when these envs have moved, too."""
+    def _begun(self, ids: np.ndarray | None) -> Standing:
+        """What stands when these envs have moved, too; None: all of them."""
         now = self._standing
-        if mask is self._all:
-            return now._replace(waits=self._none, in_flight=mask)
-        in_flight = mask if now.in_flight is None else now.in_flight | mask
-        return now._replace(waits=now.waits & ~mask, in_flight=in_flight)
+        if ids is None and now.in_flight is None:
+            return now._replace(waits=self._none, in_flight=self._all_ids)
+        ids = self._all_ids if ids is None else ids
+        in_flight = ids if now.in_flight is None else np.concatenate([now.in_flight, ids])
+        return now._replace(waits=now.waits & ~self._mask(ids), in_flight=in_flight)
 
     def _move(self, standing: Standing, function: Callable[..., None], *args: Any) -> None:
         """Moves envs, whereupon this stands."""
@@ -221,7 +221,7 @@ class DevicePool(Uncopyable):
         if self._told_in_flight is not in_flight:
             self._reader.set_in_flight(None, False)
             if in_flight is not None:
-                self._reader.set_in_flight(np.flatnonzero(in_flight), True)
+                self._reader.set_in_flight(in_flight, True)
             self._told_in_flight = in_flight
         if self._settings.autoreset == "disabled":
             self._reader.set_over(self._over())
@@ -238,8 +238,8 @@ class DevicePool(Uncopyable):
             parts = list(leaves(map_trees(lambda _, part: part, self.action.tree, action)))
         except (LookupError, TypeError, ValueError):
             return None
-        if isinstance(action, Mapping) and len(action) != len(self.action.tree):
-            return None
+        if isinstance(self.action.tree, dict) and len(action) != len(self.action.tree):
+            return None  # it has ids as well
         moved = [self._results.array_on_device(part) for part in parts]
         if not moved or any(part is None for part in moved):
             return None
@@ -248,13 +248,13 @@ class DevicePool(Uncopyable):
             name = f"action {leaf.name!r}" if leaf.name else "action"
             if part.shape != expected:
                 raise ActionError(f"{name}: expected shape {expected} (one row per env), got shape {part.shape}")
-            if part.dtype.kind not in "biuf":
+            if getattr(part.dtype, "kind", None) not in tuple("biuf"):
                 raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
         given = iter(moved)
         return map_tree(lambda _: next(given), self.action.tree)
 
     def _check_can_act(self) -> None:
-        if self.in_flight_count:
+        if self._standing.in_flight is not None:
             first = self.in_flight_ids[0]
             raise InFlightError(
                 f"env {first} is in flight: its last action has no result yet. Call recv() until its id is in "
@@ -280,25 +280,20 @@ class DevicePool(Uncopyable):
         with self._free():
             ids = self._read_reset(env_id, options)
             self._refuse_in_flight(ids)
-            chosen = self._mask(ids)
-            self._begin(chosen, ids, seeds, self._begun(chosen))
+            self._begin(ids, seeds, self._mask(ids), self._begun(ids))
 
     def reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: Any, mask: Any = None) -> Any:
         with self._free():
             ids = self._read_reset(env_id, options)
             if env_id is not None or mask is not None:  # else what was in flight is void
                 self._refuse_in_flight(ids)
-                if self.in_flight_count:
-                    raise InFlightError(
-                        "cannot reset or restore some envs while others are in flight: recv() their results first"
-                    )
-            rows = self._mask(ids)
-            chosen = rows
+            chosen = self._mask(ids)
+            standing = self._begun(ids)._replace(in_flight=self._all_ids if ids is None else ids)
             if mask is not None:
                 chosen = mask | self._standing.waits  # those that wait have nothing to show yet
                 seeds = seeds and [seed if one else None for seed, one in zip(seeds, mask, strict=True)]
-            self._begin(chosen, ids, seeds, self._begun(chosen)._replace(in_flight=rows))
-            result = self._shown(True, ids, None if mask is None else chosen)
+            self._begin(ids, seeds, chosen, standing)
+            result = self._shown(True, None if mask is None else chosen)
         return self._hand_out(result)
 
     def _read_reset(self, env_id: Any, options: Any) -> np.ndarray | None:
@@ -316,23 +311,25 @@ class DevicePool(Uncopyable):
         return ids
 
     def _refuse_in_flight(self, ids: np.ndarray | None) -> None:
+        """All that is in flight is received at once, so that nothing else can be reset or restored meanwhile."""
         in_flight = self._standing.in_flight
         if in_flight is None:
             return
-        asked = np.flatnonzero(in_flight & self._mask(ids))
-        if len(asked):
-            raise InFlightError(
-                f"env {asked[0]} is in flight: recv() its result before you reset it, or reset() all envs"
-            )
+        for one in self._all_ids if ids is None else ids:
+            if one in in_flight:
+                raise InFlightError(
+                    f"env {one} is in flight: recv() its result before you reset it, or reset() all envs"
+                )
+        raise InFlightError("cannot reset or restore some envs while others are in flight: recv() their results first")
 
     def _begin(
-        self, chosen: np.ndarray, ids: np.ndarray | None, seeds: Sequence[int | None] | None, standing: Standing
+        self, ids: np.ndarray | None, seeds: Sequence[int | None] | None, chosen: np.ndarray, standing: Standing
     ) -> None:
-        """Begins episodes of some envs, whereupon this stands. ``seeds`` are those of ``ids``, or of all."""
+        """Begins episodes of the chosen envs, whereupon this stands. ``seeds`` are those of ``ids``, or of all."""
         keys = has_key = None
         if seeds is not None:
             has_key, numbers = np.zeros(self.num_envs, bool), standing.seeds.copy()
-            for env_id, seed in zip(range(self.num_envs) if ids is None else ids, seeds, strict=True):
+            for env_id, seed in zip(self._all_ids if ids is None else ids, seeds, strict=True):
                 if seed is not None:
                     has_key[env_id], numbers[env_id] = True, seed
             keys = keys_of(numbers)
@@ -357,37 +354,35 @@ class DevicePool(Uncopyable):
                     f"recv(at_least={at_least}) is for async pools: here batch_size=num_envs, and a batch has a row "
                     "for every env that was sent to"
                 )
-            if not self.in_flight_count:
+            if self._standing.in_flight is None:
                 raise NothingInFlightError(
                     "recv() with nothing in flight would wait forever: send() actions or async_reset() first"
                 )
             result = self._shown(False)
         return self._hand_out(result)
 
-    def _shown(self, as_reset: bool, ids: np.ndarray | None = None, told: np.ndarray | None = None) -> Any:
-        """The rows in flight, in the order of their ids, or in that of ``ids``; infos of those in ``told`` alone."""
-        in_flight = self._standing.in_flight
-        assert in_flight is not None
-        if ids is None and in_flight is not self._all and not in_flight.all():
-            ids = np.flatnonzero(in_flight).astype(np.int32)
-        return self._results.of(self.program.shown(told), ids, as_reset)
+    def _shown(self, as_reset: bool, told: np.ndarray | None = None) -> Any:
+        """The rows in flight; the infos of those in ``told`` alone."""
+        ids = self._standing.in_flight
+        assert ids is not None
+        rows = None if ids is self._all_ids or np.array_equal(ids, self._all_ids) else ids
+        return self._results.of(self.program.shown(told), rows, as_reset)
 
     def _hand_out(self, result: R) -> R:
         """The result, which is not in flight any more. Between the two no signal handler can raise."""
         now = self._standing
-        count = self.in_flight_count
+        count = 0 if now.in_flight is None else len(now.in_flight)
         self._stood = now._replace(in_flight=None, steps=now.steps + count, batches=now.batches + 1)
         return result
 
     @property
     def in_flight_count(self) -> int:
-        in_flight = None if self._closed else self._standing.in_flight
-        return 0 if in_flight is None else int(in_flight.sum())
+        return len(self.in_flight_ids)
 
     @property
     def in_flight_ids(self) -> list[int]:
         in_flight = None if self._closed else self._standing.in_flight
-        return [] if in_flight is None else np.flatnonzero(in_flight).tolist()
+        return [] if in_flight is None else sorted(in_flight.tolist())
 
     @property
     def rows_received(self) -> int:
@@ -400,19 +395,27 @@ class DevicePool(Uncopyable):
 
     def refuse_unready(self, what: str, ids: np.ndarray | None) -> None:
         """Raises if one of these envs cannot be saved or restored now."""
-        if self.in_flight_count:
-            raise InFlightError(f"{what}: env {self.in_flight_ids[0]} is in flight: recv() its result first")
-        waiting = np.flatnonzero(self._standing.waits & self._mask(ids))
+        asked = self._all_ids if ids is None else ids
+        in_flight = self._standing.in_flight
+        if in_flight is not None:
+            for one in asked:
+                if one in in_flight:
+                    raise InFlightError(f"env {one} is in flight, and its state is in use: recv() its result first")
+            if what == "restore":
+                self._refuse_in_flight(ids)
+        waiting = asked[self._standing.waits[asked]]
         if what == "save" and len(waiting):
-            raise NeedsResetError(f"save: env {waiting[0]} was never reset: call reset() first")
+            raise NeedsResetError(
+                f"env {waiting[0]} was never reset, so that there is nothing to save: its seed is its state. "
+                "reset() it first"
+            )
 
     def restore(self, read: Callable[..., tuple[Any, np.ndarray | None]], given: Any, env_ids: Any) -> Any:
         """Gives envs what was read from saved states, and returns what they show."""
         with self._free():
             rows, ids = read(given, env_ids)
-            each = np.arange(self.num_envs, dtype=np.int32) if ids is None else ids
-            self._move(self._begun(self._mask(ids)), self.program.load, *rows, each)
-            result = self._shown(True, ids)
+            self._move(self._begun(ids), self.program.load, *rows, self._all_ids if ids is None else ids)
+            result = self._shown(True)
         return self._hand_out(result)
 
     def read_envs(self, env_ids: Any) -> np.ndarray | None:
@@ -498,7 +501,8 @@ class DevicePool(Uncopyable):
         with self._free():
             self._closed = True
             try:
-                self._check()
+                if not self.program.is_lost():
+                    self._check()
             finally:
                 del self.program, self._results, self._planned
                 self._reader = None

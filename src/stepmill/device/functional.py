@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, UnsupportedError
 from stepmill.hosts.infos import engine_keys
 from stepmill.settings import Autoreset, check_seeds
-from stepmill.sources.jax_world import JaxWorld
+from stepmill.sources.jax_world import Begun, JaxWorld, Moved
 from stepmill.values.trees import map_tree, tree_of
+
+R = TypeVar("R")
 
 # Resets that are not cheap are done so many at a time: this part of the envs, and at least these.
 _PART, _LEAST = 16, 8
@@ -66,6 +68,11 @@ class WorldRules:
     """
 
     def __init__(self, world: JaxWorld, num_envs: int, autoreset: Autoreset, max_episode_steps: int | None) -> None:
+        if jax.config.jax_default_prng_impl != "threefry2x32":
+            raise UnsupportedError(
+                f"{world.id}: the keys of pools are those of threefry2x32, and jax_default_prng_impl says "
+                f"{jax.config.jax_default_prng_impl}: leave that option as it is"
+            )
         self.world, self.num_envs, self._same_step = world, num_envs, autoreset == "same_step"
         self._limit = max_episode_steps
         self._part = min(num_envs, max(_LEAST, math.ceil(num_envs / _PART)))
@@ -74,21 +81,36 @@ class WorldRules:
     def _learn_forms(self, taken: frozenset[str]) -> None:
         """The types of what a reset and a step give: they have to be the same, whichever it was."""
         key = jax.ShapeDtypeStruct((2,), jnp.uint32)
-        begun = jax.eval_shape(self.world.reset, key)
+        begun = self._forms_of(Begun, self.world.reset, key)
         action = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self._no_action())
-        moved = jax.eval_shape(self.world.step, key, begun.state, action)
-        for name in ("state", "observation"):
-            forms = [jax.tree.map(lambda one: one.shape, getattr(one, name)) for one in (begun, moved)]
-            if forms[0] != forms[1]:
-                raise ConfigError(
-                    f"{self.world.id}: a reset and a step must give {name}s of the same form, but they are {forms[0]} "
-                    f"and {forms[1]}"
-                )
-        self._types = {
-            name: jax.tree.map(lambda one: one.dtype, getattr(moved, name)) for name in ("state", "observation")
-        }
+        moved = self._forms_of(Moved, self.world.step, key, begun.state, action)
+        if _types(moved.state) != _types(begun.state) and _shapes(moved.state) == _shapes(begun.state):
+            # A step that makes 0.5 of 0: what it shows of that tells the types of the steps after it.
+            moved = self._forms_of(Moved, self.world.step, key, moved.state, action)
+        scalars = {name: getattr(moved, name).shape for name in ("reward", "terminated", "truncated")}
+        if any(scalars.values()):
+            self._refuse("a step must give a scalar for each of these", scalars)
+        if _shapes(moved.state) != _shapes(begun.state):
+            self._refuse("a reset and a step must give states of the same form", _shapes(begun.state), moved.state)
+        space = tree_of(self.world.observation_space)
+        expected = map_tree(lambda one: one.shape, space)
+        for told in (begun, moved):
+            if _shapes(told.observation) != expected:
+                self._refuse("observations must have the form of their space", expected, told.observation)
+        shown = map_tree(lambda one: jax.dtypes.canonicalize_dtype(one.dtype), space)
+        self._types = {"state": _types(moved.state), "observation": shown}
         infos = [{key: one for key, one in told.info.items() if key not in taken} for told in (begun, moved)]
         self._begun_infos, self._moved_infos = infos
+
+    def _forms_of(self, kind: type[R], function: Callable[..., R], *args: Any) -> R:
+        forms = jax.eval_shape(function, *args)
+        if not isinstance(forms, kind):
+            raise ConfigError(f"{self.world.id}: expected a {kind.__name__}, got a {type(forms).__name__}")
+        return forms
+
+    def _refuse(self, rule: str, expected: Any, got: Any = None) -> NoReturn:
+        shapes = f"got shapes {expected}" if got is None else f"expected shapes {expected}, got {_shapes(got)}"
+        raise ConfigError(f"{self.world.id}: {rule}: {shapes}")
 
     def _no_action(self) -> Any:
         return map_tree(
@@ -196,7 +218,7 @@ class WorldRules:
         return jax.lax.while_loop(lambda carry: carry[0].any(), some, (which, rows))[1]
 
     def _typed(self, name: str, tree: Any) -> Any:
-        """The same with the types that a step gives: a reset may use numbers of Python, whose types are weak."""
+        """States with the types that a step gives, as a reset may use numbers of Python; observations with their space's."""
 
         def one(leaf: Any, dtype: Any) -> Any:
             is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
@@ -227,6 +249,14 @@ class WorldRules:
             has = jnp.ones_like(begins) if at_reset and at_step else begins if at_reset else ~begins
             out |= _with_mask(name, leaf, has)
         return out
+
+
+def _shapes(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.shape, tree)
+
+
+def _types(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.dtype, tree)
 
 
 def _with_mask(name: str, leaf: Any, has: jax.Array) -> dict[str, Any]:
@@ -274,7 +304,7 @@ def _keys_of_array(seed: jax.Array, num_envs: int) -> jax.Array:
         )
     numbers = seed.astype(jnp.uint32)
     each = numbers if seed.ndim else numbers + jnp.arange(num_envs, dtype=jnp.uint32)
-    return jnp.stack([jnp.zeros_like(each), each], -1)
+    return jnp.stack([(each < numbers).astype(jnp.uint32), each], -1)  # seed + i may need more than 32 bits
 
 
 def select(mask: jax.Array, yes: Any, no: Any) -> Any:

@@ -16,10 +16,8 @@ from stepmill.settings import ActionBounds
 from stepmill.values.spaces import ArrayLeaf, FlatSpace, LeafKind
 from stepmill.values.trees import map_tree, map_trees
 
-# What an info says of the end of an episode, and the masks of that.
-_ENDS = [
-    f"{mask}{name}" for name in ("episode_return", "episode_length", "final_obs", "final_info") for mask in ("", "_")
-]
+# What an info says of the end of an episode.
+_ENDS = {"episode_return", "episode_length", "final_obs", "final_info"}
 
 
 class Notes(NamedTuple):
@@ -92,9 +90,26 @@ class JaxProgram:
         self._move(self._load, self.now.shown, *self.on_device((envs, shown, ids)))
 
     def _move(self, function: Any, *args: Any) -> None:
-        if self.now.notes.bad.is_deleted():
-            raise UsageError("an interrupted call has lost the envs of this pool: make a new one")
-        _native.call_into(self, "now", function, self.now.envs, self.now.notes, *args)
+        before = self._whole()
+        _native.call_into(self, "now", function, before.envs, before.notes, *args)
+        if isinstance(self.now.notes.bad, jax.core.Tracer):
+            self.now = before
+            raise UsageError(
+                "a pool cannot be used in a function that JAX traces, where nothing happens yet: pool.functional() "
+                "returns functions that can"
+            )
+
+    def _whole(self) -> Now:
+        if self.is_lost():
+            raise UsageError(
+                "the envs of this pool are lost, because a call failed or was interrupted in the middle of a step: "
+                "make a new pool"
+            )
+        return self.now
+
+    def is_lost(self) -> bool:
+        """Whether the envs were given away to a program that has not returned others."""
+        return bool(self.now.notes.bad.is_deleted())
 
     # ---- what is asked about them ------------------------------------------------------------
 
@@ -111,7 +126,7 @@ class JaxProgram:
 
     def take_bad(self) -> int | None:
         """The first env that was given a bad action since this was asked; None: none was. Waits for the device."""
-        bad = int(self.now.notes.bad)
+        bad = int(self._whole().notes.bad)
         if bad == self.rules.num_envs:
             return None
         self.now = self.now._replace(notes=self.now.notes._replace(bad=self.on_device(np.int32(self.rules.num_envs))))
@@ -153,7 +168,7 @@ class JaxProgram:
 
     def _trace_load(self, envs: Envs, notes: Notes, shown: WorldStep, given: Envs, step: WorldStep, ids: Any) -> Now:
         """What ended the episode that a state is of is not told again: a restore shows what a reset shows."""
-        ends = {name: leaf for name, leaf in step.info.items() if name in _ENDS}
+        ends = {name: leaf for name, leaf in step.info.items() if name.removeprefix("_") in _ENDS}
         step = step._replace(info={**step.info, **_told(ends, jnp.zeros(len(ids), bool))})
         envs, shown = jax.tree.map(lambda to, rows: to.at[ids].set(rows), (envs, shown), (given, step))
         return Now(envs, notes, shown)
@@ -165,14 +180,20 @@ class JaxProgram:
         def one(leaf_id: int, given: Any) -> Any:
             nonlocal is_bad
             leaf = self._action.leaves[leaf_id]
-            wrong = jnp.isnan(given) if jnp.issubdtype(given.dtype, jnp.floating) else jnp.zeros(given.shape, bool)
+            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
             low, high = (np.reshape(one, leaf.shape) if len(one) > 1 else one[0] for one in (leaf.low, leaf.high))
+            wrong = jnp.zeros(given.shape, bool)
             if leaf.kind != LeafKind.BOX or self._bounds == "error":
                 wrong |= (given < low) | (given > high)
+            if jnp.issubdtype(given.dtype, jnp.floating):
+                wrong |= jnp.isnan(given)
+                if not jnp.issubdtype(dtype, jnp.floating):
+                    wrong |= given != jnp.floor(given)
+                    given = jnp.round(jnp.nan_to_num(given))
             is_bad |= wrong.reshape(self.rules.num_envs, -1).any(1)
             if leaf.kind != LeafKind.BOX or self._bounds == "clip":
                 given = jnp.clip(given, low, high)
-            return given.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
+            return given.astype(dtype)
 
         return map_trees(one, self._action.tree, action), is_bad
 

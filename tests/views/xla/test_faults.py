@@ -197,7 +197,9 @@ def test_a_batch_of_another_size_is_left_for_recv() -> None:
 def test_infos_that_an_env_does_not_declare(backend: str) -> None:
     with stepmill.make(InfoEnv, num_envs=2, info={"lives": 3}, backend=backend) as pool:
         handle, _, _, step = pool.xla()
-        fails(lambda: jax.jit(step)(handle, jnp.zeros(2, int)), "UnsupportedError: xla: an env has told the info 'lives'")
+        fails(
+            lambda: jax.jit(step)(handle, jnp.zeros(2, int)), "UnsupportedError: xla: an env has told the info 'lives'"
+        )
         with pytest.raises(errors.UnsupportedError, match="info_space"):
             pool.reset()
         pool.reset()

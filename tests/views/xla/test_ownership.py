@@ -101,7 +101,11 @@ def test_handles_of_no_pool() -> None:
     with make_kind("native") as pool, make_kind("native") as other:
         handle, _, _, step = pool.xla()
         jitted = jax.jit(step)
-        for wrong in (handle + jnp.array([0, 1, 0], jnp.uint32), handle + jnp.array([10**6, 0, 0], jnp.uint32), handle * 0):
+        for wrong in (
+            handle + jnp.array([0, 1, 0], jnp.uint32),
+            handle + jnp.array([10**6, 0, 0], jnp.uint32),
+            handle * 0,
+        ):
             with pytest.raises(Exception, match="ClosedError: no pool has this handle"):
                 await_all(jitted(wrong, ZEROS))
         assert pool.xla_error is None and other.xla_error is None
