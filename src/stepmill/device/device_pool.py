@@ -35,7 +35,7 @@ from stepmill.errors import (
 )
 from stepmill.settings import ACTION_BOUNDS, Settings
 from stepmill.sources.world_source import WorldSource
-from stepmill.values.spaces import flatten
+from stepmill.values.spaces import ArrayLeaf, flatten
 from stepmill.values.trees import leaves, map_tree, map_trees
 
 R = TypeVar("R")
@@ -201,24 +201,31 @@ class DevicePool:
 
     def _on_device(self, action: Any) -> Any:
         """An action of all envs that is on a device, as arrays of JAX, unread; None if it is something else."""
+        if isinstance(self.action.tree, int):  # an array, as of most envs: without what trees need, which takes longer
+            return self._leaf_on_device(self.action.leaves[self.action.tree], action)
         try:
             parts = list(leaves(map_trees(lambda _, part: part, self.action.tree, action)))
         except (LookupError, TypeError, ValueError):
             return None
         if isinstance(action, Mapping) and len(action) != len(self.action.tree):
             return None
-        moved = [self._results.array_on_device(part) for part in parts]
+        moved = [self._leaf_on_device(*pair) for pair in zip(self.action.leaves, parts, strict=True)]
         if not moved or any(part is None for part in moved):
             return None
-        for leaf, part in zip(self.action.leaves, moved, strict=True):
-            expected = (self.num_envs, *leaf.shape)
+        given = iter(moved)
+        return map_tree(lambda _: next(given), self.action.tree)
+
+    def _leaf_on_device(self, leaf: ArrayLeaf, given: Any) -> Any:
+        part = self._results.array_on_device(given)
+        if part is None:
+            return None
+        expected = (self.num_envs, *leaf.shape)
+        if part.shape != expected or part.dtype.kind not in "biuf":
             name = f"action {leaf.name!r}" if leaf.name else "action"
             if part.shape != expected:
                 raise ActionError(f"{name}: expected shape {expected} (one row per env), got shape {part.shape}")
-            if part.dtype.kind not in "biuf":
-                raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
-        given = iter(moved)
-        return map_tree(lambda _: next(given), self.action.tree)
+            raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
+        return part
 
     def _check_can_act(self) -> None:
         if self._in_flight is not None:

@@ -272,9 +272,12 @@ def _keys_of_array(seed: jax.Array, num_envs: int) -> jax.Array:
 
 
 def _split(keys: jax.Array, count: int) -> tuple[jax.Array, ...]:
-    """So many keys of each."""
-    made = jax.vmap(lambda key: jax.random.split(key, count))(keys)
-    return tuple(made[:, i] for i in range(count))
+    """So many keys of each, as ``jax.random.split`` makes them."""
+    if not jax.config.jax_threefry_partitionable:
+        made = jax.vmap(lambda key: jax.random.split(key, count))(keys)
+        return tuple(made[:, i] for i in range(count))
+    # The same keys one by one, so that XLA leaves out those that nobody uses: many worlds step without.
+    return tuple(jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(count))
 
 
 def select(mask: jax.Array, yes: Any, no: Any) -> Any:
