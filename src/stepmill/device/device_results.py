@@ -93,7 +93,7 @@ class DeviceResults:
     def array_on_device(self, given: Any) -> Any:
         """An array of JAX, or of the pool's other library on a GPU, as one of JAX there; None if it is neither."""
         if isinstance(given, jax.Array):
-            is_here = given.sharding == self._program.here  # asked first: device_put takes as long as a step's host part
+            is_here = given.sharding == self._program.here  # asked first: device_put takes tens of µs
             return given if is_here else jax.device_put(given, self._program.device)
         if self._torch is not None and isinstance(given, self._torch.Tensor) and given.is_cuda:
             return jax.device_put(jax.dlpack.from_dlpack(given.detach().contiguous()), self._program.device)
