@@ -198,7 +198,8 @@ $(JAX)/.installed: $(WHEEL)/.built
 	@$(@D)/bin/pip install $(PIP_QUIET) --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
-JAX_TESTS := tests/device tests/zoo/worlds tests/views/xla tests/interop/envpool tests/examples/test_ppo_jax.py
+JAX_TESTS := tests/device tests/zoo/worlds tests/views/xla tests/interop/envpool \
+  tests/tools/cli/test_jax_worlds.py tests/examples/test_ppo_jax.py
 
 test-jax: $(JAX)/.installed  ## JAX worlds beside their suites, and pools inside of jax.jit
 	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from stepmill.errors import (
     UnsupportedError,
     UsageError,
 )
+from stepmill.hosts.host import Uncopyable
 from stepmill.settings import ACTION_BOUNDS, Settings
 from stepmill.sources.world_source import WorldSource
 from stepmill.values.spaces import ArrayLeaf, flatten
@@ -53,23 +54,22 @@ REFUSALS = {
 }
 
 
-class _Inside:
-    """One thread inside a pool. Written out: a generator as context manager costs a step some µs more."""
+class Standing(NamedTuple):
+    """What a pool knows of its envs without asking the device. Nothing in it ever changes."""
 
-    __slots__ = ("_pool",)
-
-    def __init__(self, pool: DevicePool) -> None:
-        self._pool = pool
-
-    def __enter__(self) -> None:
-        self._pool.enter()
-
-    def __exit__(self, *error: object) -> None:
-        self._pool.leave()
+    seeds: np.ndarray
+    waits: np.ndarray  # whether an env has not begun with its seed yet
+    in_flight: np.ndarray | None = None  # flags of the envs whose rows were not received; None: no env's
+    steps: int = 0  # rows that were received
+    batches: int = 0
 
 
-class DevicePool:
-    """Checks, what is in flight, and results; a ``JaxProgram`` moves the envs."""
+class DevicePool(Uncopyable):
+    """Checks, what is in flight, and results; a ``JaxProgram`` moves the envs.
+
+    A signal handler may raise between any two instructions. So what stands is one value, as the envs are; and of what
+    moves the envs it is said beforehand what will stand then: the envs themselves tell whether it came to that.
+    """
 
     backend = "jax"
     is_native = True
@@ -89,11 +89,10 @@ class DevicePool:
         self.metadata: dict[str, Any] = {"render_modes": [] if source.world.draw is None else ["rgb_array"]}
         self._results = DeviceResults(self.observation, settings, program)
         self._reader: _native.ActionReader | None = None  # made when there is something for it to read
-        self._seeds = np.array(settings.seed, np.uint64)
-        self._waits = np.ones(self.num_envs, bool)  # whether an env has not begun with its seed yet
-        self._in_flight: np.ndarray | None = None  # flags of the envs whose rows were not received; None: no env's
-        self._all = np.ones(self.num_envs, bool)  # what the above is after most calls: never written to
-        self._steps = self._batches = 0
+        self._stood = Standing(np.array(settings.seed, np.uint64), np.ones(self.num_envs, bool))
+        self._planned: tuple[Any, Standing] | None = None  # what stands as soon as the envs are not these any more
+        # Flags of all envs, and of none: what they are after most calls. Never written to.
+        self._all, self._none = np.ones(self.num_envs, bool), np.zeros(self.num_envs, bool)
         self._made_at = time.monotonic()
         self._pid = os.getpid()
         self._closed = False
@@ -115,11 +114,12 @@ class DevicePool:
     def forked(self) -> bool:
         return os.getpid() != self._pid
 
-    def _inside(self) -> _Inside:
-        return _Inside(self)
+    def _free(self) -> threading.Lock:
+        """The lock of this pool, for the caller to take. Raises if it is no time for a call.
 
-    def enter(self) -> None:
-        """Takes the lock for this thread, or says why it cannot."""
+        Two threads that come here in the same moment wait for each other. The lock is taken by a ``with``, in which no
+        signal handler can raise between taking it and seeing to it that it is let go.
+        """
         if self._closed:
             raise ClosedError("the pool is closed: make a new one")
         if self.forked:
@@ -127,7 +127,7 @@ class DevicePool:
                 "the pool was made before a fork and belongs to the parent process: its arrays are of no use in this "
                 "one. Make a pool in this process instead"
             )
-        if not self._lock.acquire(blocking=False):
+        if self._lock.locked():
             raise ConcurrentUseError(
                 "this thread is already inside this pool: a signal handler cannot use the pool that it interrupts"
                 if self._user == threading.get_ident()
@@ -135,16 +135,13 @@ class DevicePool:
                 "per thread"
             )
         self._user = threading.get_ident()
-
-    def leave(self) -> None:
-        self._lock.release()
+        return self._lock
 
     def check_usable(self) -> None:
-        with self._inside():
-            pass
+        self._free()
 
     def use(self, function: Callable[..., R], /, *args: Any) -> R:
-        with self._inside():
+        with self._free():
             return function(*args)
 
     def plainly(self, function: Callable[..., R], /, *args: Any) -> R:
@@ -159,33 +156,52 @@ class DevicePool:
     # ---- sending -----------------------------------------------------------------------------
 
     def send(self, action: Any, env_id: Any = None) -> None:
-        with self._inside():
+        with self._free():
             self._send(action, env_id)
 
     def step(self, action: Any, env_id: Any = None) -> Any:
-        with self._inside():
+        with self._free():
             self._send(action, env_id)
-            return self._recv(False)
+            result = self._shown(False)
+        return self._hand_out(result)
 
     step_all = step
 
     def _send(self, action: Any, env_id: Any) -> None:
         moved = self._on_device(action) if env_id is None else None
+        which = None
         if moved is None:
             which = self._checking_reader().read(action, env_id)
             moved = self.program.on_device(map_tree(lambda leaf: self._rows_read[leaf], self.action.tree))
         else:
-            which = None
             self._check_can_act()
-        if which is None and self._in_flight is None:
-            self.program.step(moved)
-            self._in_flight = self._all
-            self._waits.fill(False)
+        if which is None:
+            self._move(self._begun(self._all), self.program.step, moved)
         else:
             mask = self._mask(which)
-            self.program.step_some(moved, mask)
-            self._in_flight = mask if self._in_flight is None else self._in_flight | mask
-            self._waits &= ~self._in_flight
+            self._move(self._begun(mask), self.program.step_some, moved, mask)
+
+    @property
+    def _standing(self) -> Standing:
+        if self._planned is not None:
+            before, planned = self._planned
+            if self.program.now is not before:
+                self._stood = planned
+            self._planned = None
+        return self._stood
+
+    def _begun(self, mask: np.ndarray) -> Standing:
+        """What stands when these envs have moved, too."""
+        now = self._standing
+        if mask is self._all:
+            return now._replace(waits=self._none, in_flight=mask)
+        in_flight = mask if now.in_flight is None else now.in_flight | mask
+        return now._replace(waits=now.waits & ~mask, in_flight=in_flight)
+
+    def _move(self, standing: Standing, function: Callable[..., None], *args: Any) -> None:
+        """Moves envs, whereupon this stands."""
+        self._planned = self.program.now, standing
+        function(*args)
 
     def _checking_reader(self) -> _native.ActionReader:
         """The reader, which knows of which envs it must refuse actions."""
@@ -201,18 +217,19 @@ class DevicePool:
             )
             self._rows_read = self._reader.rows()
             self._told_in_flight: np.ndarray | None = None
-        if self._told_in_flight is not self._in_flight:
+        in_flight = self._standing.in_flight
+        if self._told_in_flight is not in_flight:
             self._reader.set_in_flight(None, False)
-            if self._in_flight is not None:
-                self._reader.set_in_flight(np.flatnonzero(self._in_flight), True)
-            self._told_in_flight = self._in_flight
+            if in_flight is not None:
+                self._reader.set_in_flight(np.flatnonzero(in_flight), True)
+            self._told_in_flight = in_flight
         if self._settings.autoreset == "disabled":
             self._reader.set_over(self._over())
         return self._reader
 
     def _over(self) -> np.ndarray:
         """Whose episode is over and whose next one has not begun. Waits for the device."""
-        over: np.ndarray = np.asarray(self.program.now.envs.is_over) & ~self._waits
+        over: np.ndarray = np.asarray(self.program.now.envs.is_over) & ~self._standing.waits
         return over
 
     def _on_device(self, action: Any) -> Any:
@@ -244,8 +261,8 @@ class DevicePool:
         return part
 
     def _check_can_act(self) -> None:
-        if self._in_flight is not None:
-            first = int(np.flatnonzero(self._in_flight)[0])
+        if self.in_flight_count:
+            first = self.in_flight_ids[0]
             raise InFlightError(
                 f"env {first} is in flight: its last action has no result yet. Call recv() until its id is in "
                 "info['env_id'], then send to it again"
@@ -258,10 +275,8 @@ class DevicePool:
             )
 
     def _mask(self, ids: np.ndarray | None) -> np.ndarray:
-        if ids is None:
-            return np.ones(self.num_envs, bool)
         mask = np.zeros(self.num_envs, bool)
-        mask[ids] = True
+        mask[slice(None) if ids is None else ids] = True
         return mask
 
     # ---- resets ------------------------------------------------------------------------------
@@ -269,25 +284,29 @@ class DevicePool:
     def send_reset(
         self, env_id: Any, seeds: Sequence[int | None] | None, options: Any, preparation: Any = None
     ) -> None:
-        with self._inside():
+        with self._free():
             ids = self._read_reset(env_id, options)
             self._refuse_in_flight(ids)
-            self._begin(ids, None, seeds)
+            chosen = self._mask(ids)
+            self._begin(chosen, ids, seeds, self._begun(chosen))
 
     def reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: Any, mask: Any = None) -> Any:
-        with self._inside():
+        with self._free():
             ids = self._read_reset(env_id, options)
-            if ids is None and env_id is None and mask is None:
-                self._in_flight = None  # what was in flight is void
-            self._refuse_in_flight(ids)
-            if self._in_flight is not None:
-                raise InFlightError(
-                    "cannot reset or restore some envs while others are in flight: recv() their results first"
-                )
-            self._begin(ids, mask, seeds)
-            rows = ids if mask is None else None
-            self._in_flight = self._mask(rows)
-            return self._recv(True, rows)
+            if env_id is not None or mask is not None:  # else what was in flight is void
+                self._refuse_in_flight(ids)
+                if self.in_flight_count:
+                    raise InFlightError(
+                        "cannot reset or restore some envs while others are in flight: recv() their results first"
+                    )
+            rows = self._mask(ids)
+            chosen = rows
+            if mask is not None:
+                chosen = mask | self._standing.waits  # those that wait have nothing to show yet
+                seeds = seeds and [seed if one else None for seed, one in zip(seeds, mask, strict=True)]
+            self._begin(chosen, ids, seeds, self._begun(chosen)._replace(in_flight=rows))
+            result = self._shown(True, ids, None if mask is None else chosen)
+        return self._hand_out(result)
 
     def _read_reset(self, env_id: Any, options: Any) -> np.ndarray | None:
         """The envs to reset, in order; None: all."""
@@ -304,36 +323,34 @@ class DevicePool:
         return ids
 
     def _refuse_in_flight(self, ids: np.ndarray | None) -> None:
-        if self._in_flight is None:
+        in_flight = self._standing.in_flight
+        if in_flight is None:
             return
-        asked = np.flatnonzero(self._in_flight if ids is None else self._in_flight & self._mask(ids))
+        asked = np.flatnonzero(in_flight & self._mask(ids))
         if len(asked):
             raise InFlightError(
                 f"env {asked[0]} is in flight: recv() its result before you reset it, or reset() all envs"
             )
 
-    def _begin(self, ids: np.ndarray | None, mask: Any, seeds: Sequence[int | None] | None) -> None:
-        """Begins episodes of some envs: of those of a mask, or of all whose ids were given."""
-        which = None if ids is None and mask is None else self._mask(ids) if mask is None else np.asarray(mask)
+    def _begin(
+        self, chosen: np.ndarray, ids: np.ndarray | None, seeds: Sequence[int | None] | None, standing: Standing
+    ) -> None:
+        """Begins episodes of some envs, whereupon this stands. ``seeds`` are those of ``ids``, or of all."""
         keys = has_key = None
         if seeds is not None:
-            has_key, numbers = np.zeros(self.num_envs, bool), self._seeds.copy()
+            has_key, numbers = np.zeros(self.num_envs, bool), standing.seeds.copy()
             for env_id, seed in zip(range(self.num_envs) if ids is None else ids, seeds, strict=True):
-                if seed is not None and (mask is None or mask[env_id]):
+                if seed is not None:
                     has_key[env_id], numbers[env_id] = True, seed
             keys = keys_of(numbers)
-        self.program.reset(which, keys, has_key)
-        if seeds is not None:
-            self._seeds = numbers
-        mask = np.ones(self.num_envs, bool) if which is None else which
-        self._waits &= ~mask
-        self._in_flight = mask if self._in_flight is None else self._in_flight | mask
+            standing = standing._replace(seeds=numbers)
+        self._move(standing, self.program.reset, None if chosen.all() else chosen, keys, has_key)
 
     # ---- receiving ---------------------------------------------------------------------------
 
     def recv(self, timeout: float | None = None, at_least: int | None = None) -> Any:
         """What was sent. It may still be on its way to the arrays: nothing here waits, so nothing can take too long."""
-        with self._inside():
+        with self._free():
             try:
                 is_good = timeout is None or float(timeout) >= 0
             except (TypeError, ValueError, OverflowError):
@@ -347,34 +364,41 @@ class DevicePool:
                     f"recv(at_least={at_least}) is for async pools: here batch_size=num_envs, and a batch has a row "
                     "for every env that was sent to"
                 )
-            if self._in_flight is None:
+            if not self.in_flight_count:
                 raise NothingInFlightError(
                     "recv() with nothing in flight would wait forever: send() actions or async_reset() first"
                 )
-            return self._recv(False)
+            result = self._shown(False)
+        return self._hand_out(result)
 
-    def _recv(self, as_reset: bool, ids: np.ndarray | None = None) -> Any:
-        """The rows in flight, in the order of their ids, or in that of ``ids``."""
-        assert self._in_flight is not None
-        if ids is None and self._in_flight is not self._all and not self._in_flight.all():
-            ids = np.flatnonzero(self._in_flight).astype(np.int32)
-        result = self._results.of(self.program.now, ids, as_reset)
-        self._steps += self.num_envs if ids is None else len(ids)
-        self._batches += 1
-        self._in_flight = None
+    def _shown(self, as_reset: bool, ids: np.ndarray | None = None, told: np.ndarray | None = None) -> Any:
+        """The rows in flight, in the order of their ids, or in that of ``ids``; infos of those in ``told`` alone."""
+        in_flight = self._standing.in_flight
+        assert in_flight is not None
+        if ids is None and in_flight is not self._all and not in_flight.all():
+            ids = np.flatnonzero(in_flight).astype(np.int32)
+        return self._results.of(self.program.shown(told), ids, as_reset)
+
+    def _hand_out(self, result: R) -> R:
+        """The result, which is not in flight any more. Between the two no signal handler can raise."""
+        now = self._standing
+        count = self.in_flight_count
+        self._stood = now._replace(in_flight=None, steps=now.steps + count, batches=now.batches + 1)
         return result
 
     @property
     def in_flight_count(self) -> int:
-        return 0 if self._in_flight is None else int(self._in_flight.sum())
+        in_flight = None if self._closed else self._standing.in_flight
+        return 0 if in_flight is None else int(in_flight.sum())
 
     @property
     def in_flight_ids(self) -> list[int]:
-        return [] if self._in_flight is None else np.flatnonzero(self._in_flight).tolist()
+        in_flight = None if self._closed else self._standing.in_flight
+        return [] if in_flight is None else np.flatnonzero(in_flight).tolist()
 
     @property
     def rows_received(self) -> int:
-        return self._steps
+        return self._standing.steps
 
     def count_elsewhere(self, steps: int, episodes: int, failures: int) -> None:
         """Nothing is counted elsewhere."""
@@ -383,37 +407,38 @@ class DevicePool:
 
     def refuse_unready(self, what: str, ids: np.ndarray | None) -> None:
         """Raises if one of these envs cannot be saved or restored now."""
-        if self._in_flight is not None:
-            first = int(np.flatnonzero(self._in_flight)[0])
-            raise InFlightError(f"{what}: env {first} is in flight: recv() its result first")
-        waiting = np.flatnonzero(self._waits if ids is None else self._waits[ids])
+        if self.in_flight_count:
+            raise InFlightError(f"{what}: env {self.in_flight_ids[0]} is in flight: recv() its result first")
+        waiting = np.flatnonzero(self._standing.waits & self._mask(ids))
         if what == "save" and len(waiting):
-            env = waiting[0] if ids is None else ids[waiting[0]]
-            raise NeedsResetError(f"save: env {env} was never reset: call reset() first")
+            raise NeedsResetError(f"save: env {waiting[0]} was never reset: call reset() first")
 
-    def restored(self, ids: np.ndarray | None) -> Any:
-        """What these envs show, after they were given states."""
-        self._waits &= ~self._mask(ids)
-        self._in_flight = self._mask(ids)
-        return self._recv(True, ids)
+    def restore(self, read: Callable[..., tuple[Any, np.ndarray | None]], given: Any, env_ids: Any) -> Any:
+        """Gives envs what was read from saved states, and returns what they show."""
+        with self._free():
+            rows, ids = read(given, env_ids)
+            each = np.arange(self.num_envs, dtype=np.int32) if ids is None else ids
+            self._move(self._begun(self._mask(ids)), self.program.load, *rows, each)
+            result = self._shown(True, ids)
+        return self._hand_out(result)
 
     def read_envs(self, env_ids: Any) -> np.ndarray | None:
         ids: np.ndarray | None = None if env_ids is None else self._checking_reader().read_envs(env_ids)
         return ids
 
-    def rest(self) -> dict[str, Any]:
-        """What a checkpoint has besides the arrays on the device."""
-        names = "_seeds", "_waits", "_in_flight", "_steps", "_batches"
-        return {name: getattr(self, name) for name in names}
+    def memory(self) -> tuple[Any, Standing]:
+        """All that decides how the pool goes on."""
+        return self.program.now, self._standing
 
-    def set_rest(self, rest: Mapping[str, Any]) -> None:
-        for name, value in rest.items():
-            setattr(self, name, value)
+    def set_memory(self, now: Any, standing: Standing) -> None:
+        self.program.now = self.program.on_device(now)
+        self._stood = standing
 
     # ---- what views ask ----------------------------------------------------------------------
 
     def seeds(self, env_ids: Sequence[int]) -> list[tuple[int, bool]]:
-        return [(int(self._seeds[one]), bool(self._waits[one])) for one in env_ids]
+        now = self._standing
+        return [(int(now.seeds[one]), bool(now.waits[one])) for one in env_ids]
 
     def random_states(self, env_ids: Sequence[int]) -> Any:
         raise UnsupportedError(f"np_random: {REFUSALS['np_random']}")
@@ -429,22 +454,28 @@ class DevicePool:
 
     def figures(self) -> dict[str, Any]:
         """For ``stats``. Waits for the device, and raises if an env was given a bad action there."""
-        self.check()
+        return self.use(self._figures)
+
+    def _figures(self) -> dict[str, Any]:
+        self._check()
         seconds = time.monotonic() - self._made_at
-        arrays = self._results.arrays_in(self.program.now)
+        now = self._standing
         return {
-            "batches": self._batches,
-            "steps": self._steps,
+            "batches": now.batches,
+            "steps": now.steps,
             "episodes": self.program.episodes(),
             "failures": 0,
             "restarts": 0,
-            "steps_per_second": self._steps / seconds,
+            "steps_per_second": now.steps / seconds,
             "in_flight": self.in_flight_count,
-            "memory_bytes": sum(one.nbytes for one in arrays),
+            "memory_bytes": self.program.bytes(),
         }
 
     def check(self) -> None:
         """Raises if an env was given a bad action on the device since this was asked. Waits for the device."""
+        self.use(self._check)
+
+    def _check(self) -> None:
         bad = self.program.take_bad()
         if bad is not None:
             raise ActionError(
@@ -471,10 +502,10 @@ class DevicePool:
         if self.forked:
             self._closed = True
             return
-        with self._inside():
+        with self._free():
             self._closed = True
             try:
-                self.check()
+                self._check()
             finally:
-                del self.program, self._results
-                self._reader = self._in_flight = None
+                del self.program, self._results, self._planned
+                self._reader = None

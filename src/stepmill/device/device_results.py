@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from stepmill.device.functional import WorldStep
-from stepmill.device.jax_program import JaxProgram, Now
+from stepmill.device.jax_program import JaxProgram
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import map_trees, tree_of
@@ -58,10 +58,8 @@ class DeviceResults:
         finally:
             self._is_plain = False
 
-    def of(self, now: Now, ids: np.ndarray | None, as_reset: bool) -> Any:
+    def of(self, step: WorldStep, ids: np.ndarray | None, as_reset: bool) -> Any:
         """The rows of some envs, or of all, as the view shows them."""
-        step = now.shown
-        assert step is not None
         if self._is_plain or self._output == "numpy":
             result = self._in_numpy(step, ids)
         else:
@@ -93,7 +91,7 @@ class DeviceResults:
     def array_on_device(self, given: Any) -> Any:
         """An array of JAX, or of the pool's other library on a GPU, as one of JAX there; None if it is neither."""
         if isinstance(given, jax.Array):
-            is_here = given.sharding == self._program.here  # asked first: device_put takes tens of µs
+            is_here = given.sharding == self._program.here  # device_put takes as long as a step
             return given if is_here else jax.device_put(given, self._program.device)
         if self._torch is not None and isinstance(given, self._torch.Tensor) and given.is_cuda:
             return jax.device_put(jax.dlpack.from_dlpack(given.detach().contiguous()), self._program.device)
@@ -134,11 +132,6 @@ class DeviceResults:
     def on_host(self, tree: Any) -> Any:
         """The same in numpy's arrays."""
         return jax.device_get(tree)
-
-    def arrays_in(self, now: Now) -> list[Any]:
-        """All arrays that a pool holds."""
-        arrays: list[Any] = jax.tree.leaves(now)
-        return arrays
 
 
 def _present(info: Mapping[str, Any], rows: Any) -> dict[str, Any]:

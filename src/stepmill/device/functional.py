@@ -2,8 +2,9 @@
 
 Keys: env i has a key of its own, made of its seed as ``jax.random.PRNGKey`` does. A step splits it in two: one for the
 next step, one for the env's ``step``, or for its ``reset`` if that is what the step does. With ``same_step``, where a
-step may be followed by a reset, it splits it in three. A reset that was asked for splits it in two. So an env depends
-on its seed and its actions alone, and not on how many others there are.
+step may be followed by a reset, it splits it in three, and the last one is for resets. A reset that was asked for does
+the same as a step that is one. So an env depends on its seed and its actions alone, and not on how many others there
+are.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ class WorldRules:
 
     def reset(self, envs: Envs, which: jax.Array | None = None) -> tuple[Envs, WorldStep]:
         """Begins an episode of all envs, or of some. What is shown of the others means nothing."""
-        key, now = _split(envs.key, 2)
+        key, _, fresh_key = self._split(envs.key)
         mask = jnp.ones(self.num_envs, bool) if which is None else which
         shown = jax.tree.map(lambda leaf: jnp.zeros((self.num_envs, *leaf.shape), leaf.dtype), self._forms())
-        rows = self._begin(mask, now, (envs.state, *shown), all_of_them=which is None)
+        rows = self._begin(mask, fresh_key, (envs.state, *shown), all_of_them=which is None)
         state, observation, infos = rows
         no, zero = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs, jnp.float32)
         fresh = Envs(key, state, no, jnp.zeros(self.num_envs, jnp.int32), zero)
@@ -129,9 +130,9 @@ class WorldRules:
 
         ``which``: the envs that may be reset. The others are stepped as well, and the caller throws that away.
         """
-        key, now, later = (*_split(envs.key, 2), None) if not self._same_step else _split(envs.key, 3)
+        key, step_key, reset_key = self._split(envs.key)
         resets = envs.is_over if which is None else envs.is_over & which
-        moved = jax.vmap(self.world.step)(now, envs.state, action)
+        moved = jax.vmap(self.world.step)(step_key, envs.state, action)
         reward = jnp.where(resets, 0, jnp.asarray(moved.reward, jnp.float32))
         elapsed = jnp.where(resets, 0, envs.elapsed + 1)
         episode_return = jnp.where(resets, 0, envs.episode_return) + reward
@@ -144,7 +145,7 @@ class WorldRules:
         extra = {name: self._zeros_of(form) for name, form in self._begun_infos.items() if name not in infos}
         rows = self._typed("state", moved.state), self._typed("observation", moved.observation), {**infos, **extra}
         begins = resets | ended if self._same_step else resets
-        state, observation, told = self._begin(begins, now if later is None else later, rows)
+        state, observation, told = self._begin(begins, reset_key, rows)
         info = self._counts(jnp.where(begins, 0, elapsed), ended, episode_return, elapsed)
         info |= self._masked(told, self._begun_infos, begins, self._moved_infos)
         if self._same_step:
@@ -157,6 +158,17 @@ class WorldRules:
         )
 
     # ---- their parts -------------------------------------------------------------------------
+
+    def _split(self, keys: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The next key of each env, that of its step, and that of its reset."""
+        count = 3 if self._same_step else 2
+        if jax.config.jax_threefry_partitionable:
+            # The keys that split makes, one by one: XLA leaves out those that nobody uses. Many worlds step without.
+            key, *others = (jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(count))
+        else:
+            made = jax.vmap(lambda key: jax.random.split(key, count))(keys)
+            key, *others = (made[:, i] for i in range(count))
+        return key, others[0], others[-1]
 
     def _begin(self, which: jax.Array, keys: jax.Array, rows: Any, *, all_of_them: bool = False) -> Any:
         """Rows of state, observation and infos, in which those of new episodes take the place of some."""
@@ -269,15 +281,6 @@ def _keys_of_array(seed: jax.Array, num_envs: int) -> jax.Array:
     numbers = seed.astype(jnp.uint32)
     each = numbers if seed.ndim else numbers + jnp.arange(num_envs, dtype=jnp.uint32)
     return jnp.stack([jnp.zeros_like(each), each], -1)
-
-
-def _split(keys: jax.Array, count: int) -> tuple[jax.Array, ...]:
-    """So many keys of each, as ``jax.random.split`` makes them."""
-    if not jax.config.jax_threefry_partitionable:
-        made = jax.vmap(lambda key: jax.random.split(key, count))(keys)
-        return tuple(made[:, i] for i in range(count))
-    # The same keys one by one, so that XLA leaves out those that nobody uses: many worlds step without.
-    return tuple(jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(count))
 
 
 def select(mask: jax.Array, yes: Any, no: Any) -> Any:
