@@ -100,9 +100,7 @@ def _minor_version(jax: Any) -> int:
 
 
 def _refuse_vmap(*_: Any) -> Any:
-    raise UnsupportedError(
-        "xla: a pool has one state, so vmap cannot make several calls of one: call it outside of vmap"
-    )
+    raise UnsupportedError("xla: a pool has one state, so vmap cannot make several calls of one: call it outside of vmap")
 
 
 # ---- calls in a program ------------------------------------------------------------------------------
@@ -196,7 +194,8 @@ class _Calls:
     def _result_types(self) -> list[Any]:
         canonical = self._jax.dtypes.canonicalize_dtype
         return [
-            self._jax.ShapeDtypeStruct((self._rows, *one.shape), canonical(np.dtype(one.dtype))) for one in self.columns
+            self._jax.ShapeDtypeStruct((self._rows, *one.shape), canonical(np.dtype(one.dtype)))
+            for one in self.columns
         ]
 
     def _results(self, arrays: list[Any]) -> Any:
