@@ -35,7 +35,7 @@ from stepmill.errors import (
 from stepmill.hosts.host import Uncopyable
 from stepmill.settings import ACTION_BOUNDS, Settings
 from stepmill.sources.world_source import WorldSource
-from stepmill.values.spaces import ArrayLeaf, flatten
+from stepmill.values.spaces import flatten
 from stepmill.values.trees import leaves, map_tree, map_trees
 
 R = TypeVar("R")
@@ -234,31 +234,24 @@ class DevicePool(Uncopyable):
 
     def _on_device(self, action: Any) -> Any:
         """An action of all envs that is on a device, as arrays of JAX, unread; None if it is something else."""
-        if isinstance(self.action.tree, int):  # an array, as of most envs: without what trees need, which takes longer
-            return self._leaf_on_device(self.action.leaves[self.action.tree], action)
         try:
             parts = list(leaves(map_trees(lambda _, part: part, self.action.tree, action)))
         except (LookupError, TypeError, ValueError):
             return None
         if isinstance(action, Mapping) and len(action) != len(self.action.tree):
             return None
-        moved = [self._leaf_on_device(*pair) for pair in zip(self.action.leaves, parts, strict=True)]
+        moved = [self._results.array_on_device(part) for part in parts]
         if not moved or any(part is None for part in moved):
             return None
-        given = iter(moved)
-        return map_tree(lambda _: next(given), self.action.tree)
-
-    def _leaf_on_device(self, leaf: ArrayLeaf, given: Any) -> Any:
-        part = self._results.array_on_device(given)
-        if part is None:
-            return None
-        expected = (self.num_envs, *leaf.shape)
-        if part.shape != expected or part.dtype.kind not in "biuf":
+        for leaf, part in zip(self.action.leaves, moved, strict=True):
+            expected = (self.num_envs, *leaf.shape)
             name = f"action {leaf.name!r}" if leaf.name else "action"
             if part.shape != expected:
                 raise ActionError(f"{name}: expected shape {expected} (one row per env), got shape {part.shape}")
-            raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
-        return part
+            if part.dtype.kind not in "biuf":
+                raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
+        given = iter(moved)
+        return map_tree(lambda _: next(given), self.action.tree)
 
     def _check_can_act(self) -> None:
         if self.in_flight_count:
