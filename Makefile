@@ -368,7 +368,7 @@ bench-ding: $(DING)/.installed  ## our managers beside DI-engine's
 
 # The examples that learn, to the end, with several seeds each: they print what they reached. Their curves are in
 # build/curves: `python -m docs.images.curves --keep build/curves/*.jsonl` takes them into the docs.
-examples: $(INTEGRATIONS)/.installed  ## the examples that learn, to the end, with several seeds each
+examples: $(INTEGRATIONS)/.installed $(JAX)/.installed  ## the examples that learn, to the end, with several seeds each
 	mkdir -p build/curves
 	for seed in 1 2 3 4 5; do for envs in stepmill gymnasium; do \
 	  $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed --envs $$envs \
@@ -378,6 +378,9 @@ examples: $(INTEGRATIONS)/.installed  ## the examples that learn, to the end, wi
 	    --log build/curves/text_game-$$([ $$failures = mask ] || echo zero-)$$seed.jsonl || exit 1; done; done
 	for seed in 1 2 3; do for one in ppo_async ppo_own_env ppo_mujoco managers_dqn sb3_ppo torchrl_ppo es_pendulum; do \
 	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed --log build/curves/$$one-$$seed.jsonl || exit 1; done; done
+	for seed in 1 2 3; do \
+	  $(JAX)/bin/python examples/ppo_jax.py --seed $$seed --log build/curves/ppo_jax-$$seed.jsonl || exit 1; \
+	  $(JAX)/bin/python examples/ppo_jax.py --env-id brax:inverted_pendulum --seed $$seed || exit 1; done
 
 ##@ Publishing
 

@@ -26,6 +26,7 @@ from benchmarks import (
     tensor_parts,
     training_parts,
     waiting_parts,
+    world_parts,
     xla_parts,
 )
 from benchmarks.timing import Effort, Log, interleaved
@@ -180,6 +181,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "waiting": waiting_parts.waiting,
     "sessions": waiting_parts.sessions,
     "xla": xla_parts.xla,
+    "worlds": world_parts.worlds,
     "ray": ray_parts.ray,
     "ray-sizing": ray_costs.sizing,
     "sb3": sb3_parts.sb3,
