@@ -27,6 +27,8 @@ from stepmill.registry.factories import check_keys, default_values
 from stepmill.sources.jax_world import Begun, JaxWorld, Moved
 from stepmill.zoo.worlds.adapting import KEY, boxes_of, id_of
 
+# Games of so few moves that resetting all envs in every step costs less than looking for those that are over.
+_BRIEF = {"tic_tac_toe", "kuhn_poker", "leduc_holdem"}
 # What pgx.make gives to a class.
 _SIZES = {"go_9x9": {"size": 9}, "go_19x19": {"size": 19}}
 
@@ -66,6 +68,7 @@ def world_of(task: str | pgx.Env, config: Mapping[str, Any]) -> JaxWorld:
         reset,
         step,
         config={**arguments, **config},
+        resets_cheaply=env.id in _BRIEF,
     )
 
 
