@@ -15,7 +15,7 @@ import numpy as np  # noqa: E402
 from stepmill.errors import ConfigError, UnknownConfigError, UnknownEnvError, UnsupportedError  # noqa: E402
 from stepmill.zoo.worlds import brax as adapter  # noqa: E402
 from stepmill.zoo.worlds.brax import envs, names, training, world_of  # noqa: E402
-from support.worlds import follow  # noqa: E402
+from support.worlds import compare_with_a_loop, follow  # noqa: E402
 
 # Each takes many seconds to compile.
 QUICK = ("fast", "inverted_pendulum")
@@ -46,6 +46,13 @@ def make(name: str, **arguments: Any) -> Any:
 def test_equal_to_the_suite(name: str) -> None:
     ends = follow(world_of(name, {}), *oracle(make(name)), steps=40)
     assert ends["terminated"] or name not in ("inverted_pendulum", "hopper", "walker2d")
+
+
+@pytest.mark.parametrize(
+    "name", ["fast", *(pytest.param(one, marks=pytest.mark.slow) for one in ("inverted_pendulum", "reacher"))]
+)
+def test_beside_a_plain_loop(name: str) -> None:
+    compare_with_a_loop(f"brax:{name}", *oracle(make(name)))
 
 
 @pytest.mark.slow

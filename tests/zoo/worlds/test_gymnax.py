@@ -15,7 +15,7 @@ from gymnax.environments.environment import Environment  # noqa: E402
 
 from stepmill.errors import ResourceError, UnknownConfigError, UnknownEnvError  # noqa: E402
 from stepmill.zoo.worlds.gymnax import names, world_of  # noqa: E402
-from support.worlds import check_equal, follow  # noqa: E402
+from support.worlds import check_equal, compare_with_a_loop, follow  # noqa: E402
 
 LIMIT = 30
 SLOW = {"Freeway-MinAtar", "Seaquest-MinAtar", "Asterix-MinAtar", "SpaceInvaders-MinAtar"}  # to compile
@@ -76,6 +76,13 @@ def test_equal_to_the_autoreset_of_the_suite(name: str) -> None:
         own, state = got[1], expected[1]
         ended += int(got[3] | got[4])
     assert ended > 1
+
+
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "Catch-bsuite", pytest.param("Breakout-MinAtar", marks=pytest.mark.slow)]
+)
+def test_beside_a_plain_loop(name: str) -> None:
+    assert compare_with_a_loop(f"gymnax:{name}", *oracle(*gymnax.make(name))) > 0
 
 
 def test_arguments_and_params() -> None:

@@ -17,7 +17,7 @@ from jumanji.wrappers import MultiToSingleWrapper  # noqa: E402
 
 from stepmill.errors import ResourceError, UnknownConfigError, UnknownEnvError, UnsupportedError  # noqa: E402
 from stepmill.zoo.worlds.jumanji import names, world_of  # noqa: E402
-from support.worlds import follow  # noqa: E402
+from support.worlds import compare_with_a_loop, follow  # noqa: E402
 
 QUICK = {"Snake-v1", "Maze-v0", "Knapsack-v1", "RubiksCube-partly-scrambled-v0"}
 
@@ -51,6 +51,11 @@ def as_dict(value: Any) -> Any:
 )
 def test_equal_to_the_suite(name: str) -> None:
     follow(world_of(name, {}), *oracle(jumanji.make(name)))
+
+
+@pytest.mark.parametrize("name", ["Snake-v1", "TSP-v1", pytest.param("Tetris-v0", marks=pytest.mark.slow)])
+def test_beside_a_plain_loop(name: str) -> None:
+    assert compare_with_a_loop(f"jumanji:{name}", *oracle(jumanji.make(name))) > 0
 
 
 def test_spaces() -> None:

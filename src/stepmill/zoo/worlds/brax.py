@@ -98,7 +98,7 @@ def world_of(task: str | envs.Env, config: Mapping[str, Any]) -> JaxWorld:
         max_episode_steps=1000,
         # The default of some depends on the env, as that of n_frames: it is what the env says it has.
         config={**{key: getattr(env, f"_{key}", value) for key, value in arguments.items()}, **config},
-        draw=draw if isinstance(env.unwrapped, envs.PipelineEnv) else None,
+        draw=draw if hasattr(env.unwrapped, "sys") else None,
     )
 
 

@@ -24,10 +24,12 @@ from gymnax.environments.environment import Environment
 
 from stepmill.registry.factories import check_keys, default_values
 from stepmill.sources.jax_world import Begun, JaxWorld, Moved
-from stepmill.zoo.worlds.adapting import KEY, downloading, fields_of, id_of, pixels_of, space_like, with_fields
+from stepmill.zoo.worlds.adapting import KEY, box_of, downloading, fields_of, id_of, pixels_of, space_like, with_fields
 
 # Downloads its pictures when it is made.
 _NEEDS_A_NETWORK = {"MNISTBandit-bsuite"}
+# Their observations leave the spaces that they tell: the one here has no bounds.
+_OUTSIDE = {"MemoryChain-bsuite", "UmbrellaChain-bsuite", "GaussianBandit-misc"}
 # What Gymnax's Visualizer draws, by the names of the envs.
 _DRAWN = {
     *("Acrobot-v1", "CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"),
@@ -71,9 +73,10 @@ def world_of(task: str | Environment, config: Mapping[str, Any]) -> JaxWorld:
         shown.init()
         return pixels_of(shown.fig)
 
+    form = jax.eval_shape(reset, KEY).observation
     return JaxWorld(
         id,
-        space_like(env.observation_space(params), jax.eval_shape(reset, KEY).observation),
+        box_of(form) if env.name in _OUTSIDE else space_like(env.observation_space(params), form),
         space_like(env.action_space(params)),
         reset,
         step,

@@ -28,6 +28,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from gymnasium import spaces
 from jumanji import registration, specs
+from jumanji.environments import TSP
 from jumanji.viewer import MatplotlibViewer
 
 from stepmill.errors import UnsupportedError
@@ -74,9 +75,13 @@ def world_of(task: str | jumanji.Environment, config: Mapping[str, Any]) -> JaxW
         observation = _as_dicts(timestep.observation)
         return Moved(state, observation, timestep.reward, terminated, timestep.last() & ~terminated, info)
 
+    observed = _space_of(env.observation_spec, jax.eval_shape(reset, KEY).observation)
+    if isinstance(env.unwrapped, TSP):  # -1 until a city was visited, which its spec does not say
+        cities = observed["position"]
+        observed = spaces.Dict({**observed, "position": spaces.Discrete(cities.n + 1, start=-1, dtype=cities.dtype)})
     return JaxWorld(
         id,
-        _space_of(env.observation_spec, jax.eval_shape(reset, KEY).observation),
+        observed,
         _space_of(env.action_spec),
         reset,
         step,
@@ -120,7 +125,7 @@ def _as_dicts(value: Any) -> Any:
     return {key: _as_dicts(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
 
-def _space_of(spec: Any, form: Any = None) -> spaces.Space[Any]:
+def _space_of(spec: Any, form: Any = None) -> Any:
     """The space of a spec. ``form``: that of what an env gives; for actions there is none."""
     if isinstance(form, Mapping):
         return spaces.Dict({key: _space_of(spec[key], part) for key, part in form.items()})

@@ -23,6 +23,7 @@ import jax
 import pgx
 from gymnasium import spaces
 
+from stepmill.errors import UnsupportedError
 from stepmill.registry.factories import check_keys, default_values
 from stepmill.sources.jax_world import Begun, JaxWorld, Moved
 from stepmill.zoo.worlds.adapting import KEY, boxes_of, id_of
@@ -40,6 +41,11 @@ def names() -> list[str]:
 
 def world_of(task: str | pgx.Env, config: Mapping[str, Any]) -> JaxWorld:
     """Args: the name of an env, or one. ``config``: arguments of its class."""
+    if task == "bridge_bidding":
+        raise UnsupportedError(
+            "pgx:bridge_bidding reads tables that one downloads, so Pgx does not make it by its name: pass "
+            "pgx.bridge_bidding.BridgeBidding(...)"
+        )
     id = id_of("pgx", task, names())
     env: Any = task
     arguments: dict[str, Any] = {}
