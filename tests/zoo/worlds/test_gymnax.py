@@ -79,7 +79,8 @@ def test_equal_to_the_autoreset_of_the_suite(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["CartPole-v1", "Catch-bsuite", pytest.param("Breakout-MinAtar", marks=pytest.mark.slow)]
+    "name",
+    ["CartPole-v1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("Catch-bsuite", "Breakout-MinAtar"))],
 )
 def test_beside_a_plain_loop(name: str) -> None:
     assert compare_with_a_loop(f"gymnax:{name}", *oracle(*gymnax.make(name))) > 0

@@ -53,7 +53,9 @@ def test_equal_to_the_suite(name: str) -> None:
     follow(world_of(name, {}), *oracle(jumanji.make(name)))
 
 
-@pytest.mark.parametrize("name", ["Snake-v1", "TSP-v1", pytest.param("Tetris-v0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["Snake-v1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("TSP-v1", "Tetris-v0"))]
+)
 def test_beside_a_plain_loop(name: str) -> None:
     assert compare_with_a_loop(f"jumanji:{name}", *oracle(jumanji.make(name))) > 0
 
