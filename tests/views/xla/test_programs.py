@@ -96,7 +96,9 @@ def test_fori_while_and_cond() -> None:
 
         @jax.jit
         def fori(handle: Any) -> Any:
-            return jax.lax.fori_loop(0, 5, lambda _, carry: _elapsed(step(carry[0], zeros)), (handle, jnp.zeros(3, jnp.int32)))
+            return jax.lax.fori_loop(
+                0, 5, lambda _, carry: _elapsed(step(carry[0], zeros)), (handle, jnp.zeros(3, jnp.int32))
+            )
 
         handle, elapsed = fori(handle)
         assert elapsed.tolist() == [5] * 3
@@ -182,7 +184,7 @@ def test_vmap_and_gradients_are_refused() -> None:
         assert pool.stats()["steps"] == 0
         # What a policy learns from goes around the pool.
         pool.reset()
-        loss = jax.grad(lambda x: (step(handle, jax.lax.stop_gradient(x * zeros))[1][1].sum() * x))
+        loss = jax.grad(lambda x: step(handle, jax.lax.stop_gradient(x * zeros))[1][1].sum() * x)
         assert np.isfinite(float(jax.jit(loss)(1.0)))
 
 
@@ -194,7 +196,9 @@ def test_pools_that_do_not_fit_a_program() -> None:
         stepmill.make(WildEnv, num_envs=2, backend="inline") as objects,
         stepmill.make("TemplatePlayers-v0", num_envs=2) as players,
     ):
-        with pytest.raises(errors.UnsupportedError, match=r"xla: the observation space has a part that does not fit.*Text"):
+        with pytest.raises(
+            errors.UnsupportedError, match=r"xla: the observation space has a part that does not fit.*Text"
+        ):
             objects.xla()
         with pytest.raises(errors.UnsupportedError, match="xla: envs of several players"):
             players.xla()
@@ -271,7 +275,8 @@ def test_stats_count_what_programs_do() -> None:
         await_all(jax.jit(lambda *given: jax.lax.scan(step, *given))(handle, jnp.zeros((10, 3), jnp.float32)))
         stats = pool.stats()
         assert (stats["steps"], stats["episodes"], stats["batches"]) == (3 + 30, 6, 11)
-        assert stats["in_flight"] == 0 and pool.in_flight == []
+        assert stats["in_flight"] == 0
+        assert pool.in_flight == []
 
 
 def test_no_call_allocates() -> None:

@@ -39,7 +39,10 @@ def test_a_scan_is_as_many_steps(kind: str, view: str, mode: str, x64: bool) -> 
             actions = actions_of(kind, 1)
         else:
             longer = {"length": STEPS + 1}
-    with make_kind(kind, view, autoreset=mode, **longer) as inside, make_kind(kind, view, autoreset=mode, **longer) as outside:
+    with (
+        make_kind(kind, view, autoreset=mode, **longer) as inside,
+        make_kind(kind, view, autoreset=mode, **longer) as outside,
+    ):
         handle, _, _, step = inside.xla()
         inside.reset()
         outside.reset()
@@ -154,7 +157,9 @@ def test_what_a_program_is_given_stays_as_it_was() -> None:
             np.testing.assert_array_equal(np.asarray(one), copy)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float16", "bfloat16"]
+)
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_actions_of_every_type(env: str, dtype: str) -> None:
     with stepmill.make(env, num_envs=3) as inside, stepmill.make(env, num_envs=3) as outside:
@@ -169,7 +174,10 @@ def test_actions_of_every_type(env: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("num_envs", [1, 2, 1000])
 def test_pools_of_many_sizes(num_envs: int) -> None:
-    with stepmill.make("CartPole-v1", num_envs=num_envs) as inside, stepmill.make("CartPole-v1", num_envs=num_envs) as outside:
+    with (
+        stepmill.make("CartPole-v1", num_envs=num_envs) as inside,
+        stepmill.make("CartPole-v1", num_envs=num_envs) as outside,
+    ):
         handle, _, _, step = inside.xla()
         inside.reset()
         outside.reset()
