@@ -221,7 +221,8 @@ NATIVE_PARTS = {
     "bindings/input": {"bindings/python", "bindings"},  # of `bindings`: host.h
     "bindings/output": {"bindings/python", "bindings/input"},
     "bindings/hosts": {"bindings/python", "bindings/input", "bindings/output", "bindings"},
-    "bindings": {"bindings/python", "bindings/input", "bindings/output", "bindings/hosts"},
+    "bindings/xla": {"bindings/python", "bindings"},  # of `bindings`: engine_xla.h
+    "bindings": {"bindings/python", "bindings/input", "bindings/output", "bindings/hosts", "bindings/xla"},
 }
 NATIVE_FILES = {
     path.relative_to(CPP).as_posix(): path

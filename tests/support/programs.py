@@ -61,7 +61,8 @@ def assert_shows(got: Any, plain: Any) -> None:
         for key, one in got.items():
             _assert_key(key, one, got, plain)
     elif isinstance(plain, tuple):
-        assert type(got) is type(plain) and len(got) == len(plain)
+        assert type(got) is type(plain)
+        assert len(got) == len(plain)
         for one, other in zip(got, plain, strict=True):
             assert_shows(one, other)
     elif plain is None:
@@ -85,10 +86,7 @@ def _assert_key(key: str, one: Any, got: dict[str, Any], plain: dict[str, Any]) 
         assert_shows(one, plain[key])
     else:
         for row, is_there in enumerate(mask):
-            if key == "final_obs":
-                shown = plain[key][row] if is_there else None
-            else:
-                shown = plain[key][row : row + 1]
+            shown = (plain[key][row] if is_there else None) if key == "final_obs" else plain[key][row : row + 1]
             part = jax.tree_util.tree_map(lambda leaf, row=row: leaf[row : row + 1], one)
             if not is_there:
                 assert all(not leaf.any() for leaf in jax.tree_util.tree_leaves(part)), key

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <exception>
 
-#include "bindings/xla/engine_xla.h"
+#include "bindings/engine_xla.h"
 #include "bindings/xla/ffi.h"
 
 namespace nb = nanobind;

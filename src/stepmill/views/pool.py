@@ -810,7 +810,7 @@ class PoolView(Uncopyable):
         return None if not isinstance(self._engine, _native.Engine) else _native.EngineXla.error(self._engine)
 
     def _show_in_programs(self) -> tuple[Callable[[Any], Any], bool]:
-        """What makes a result of this view from one of the gymnasium view; and whether infos say which players there are."""
+        """What makes a result of this view from one of the gymnasium view; and whether infos show players."""
         return lambda result: result, False
 
     def check(self) -> None:

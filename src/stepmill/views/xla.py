@@ -7,6 +7,7 @@ while JAX traces a program: it says which arrays go in and come out, and builds 
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -82,8 +83,7 @@ def _registered() -> Any:
     version = tuple(int(one) for one in re.findall(r"\d+", jax.__version__)[:2])
     if version < _OLDEST:
         raise UnsupportedError(f"xla: expected JAX 0.5 or later, got {jax.__version__}: pip install -U jax")
-    import jax.ffi
-
+    importlib.import_module("jax.ffi")  # the package alone does not bring it
     for name, handler in _native.xla_handlers(_minor_version(jax)).items():
         jax.ffi.register_ffi_target(_TARGET.format(name), handler, platform="cpu", api_version=1)
     return jax

@@ -49,7 +49,8 @@ def test_old_gym_and_recv_after_async_reset() -> None:
         handle, recv, send, _ = env.xla()
         env.async_reset()
         handle, (obs, _, done, info) = jax.jit(recv)(handle)
-        assert obs.shape == (2, 4) and not done.any()
+        assert obs.shape == (2, 4)
+        assert not done.any()
         assert set(info) >= {"env_id", "elapsed_step", "TimeLimit.truncated", "players"}
         handle = jax.jit(send)(handle, jnp.zeros(2, jnp.int32), info["env_id"])
         env.drain()

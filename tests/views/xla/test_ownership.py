@@ -37,7 +37,8 @@ def test_other_calls_are_refused() -> None:
         for call in calls:
             with pytest.raises(errors.ConcurrentUseError, match="another thread is inside this pool"):
                 call()
-        assert not pool.closed and not result
+        assert not pool.closed
+        assert not result
         gated.open(3)
         join()
         assert result[0][1][0].shape == (3, 2)
@@ -108,7 +109,8 @@ def test_handles_of_no_pool() -> None:
         ):
             with pytest.raises(Exception, match="ClosedError: no pool has this handle"):
                 await_all(jitted(wrong, ZEROS))
-        assert pool.xla_error is None and other.xla_error is None
+        assert pool.xla_error is None
+        assert other.xla_error is None
         assert (np.asarray(pool.xla()[0]) == np.asarray(handle)).all()
         await_all(jitted(handle, ZEROS))
 
@@ -213,7 +215,8 @@ def test_a_forked_child() -> None:
     """
     out = run_well(code)
     assert "ForkedError: the handle belongs to the process that this one was forked from" in out
-    assert "refused\n" in out and "parent goes on" in out
+    assert "refused\n" in out
+    assert "parent goes on" in out
 
 
 def test_the_end_of_a_program_that_still_runs() -> None:

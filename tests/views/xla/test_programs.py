@@ -275,7 +275,8 @@ def test_stats_count_what_programs_do() -> None:
         await_all(jax.jit(lambda *given: jax.lax.scan(step, *given))(handle, jnp.zeros((10, 3), jnp.float32)))
         stats = pool.stats()
         assert (stats["steps"], stats["episodes"], stats["batches"]) == (3 + 30, 6, 11)
-        assert stats["in_flight"] == 0 and pool.in_flight == []
+        assert stats["in_flight"] == 0
+        assert pool.in_flight == []
 
 
 def test_no_call_allocates() -> None:

@@ -1,6 +1,6 @@
 #include "bindings/python/numpy_api.h"
 
-#include "bindings/xla/engine_xla.h"
+#include "bindings/engine_xla.h"
 
 #include <algorithm>
 #include <array>
