@@ -92,6 +92,7 @@ class DevicePool(Uncopyable):
         self._all_ids = np.arange(self.num_envs, dtype=np.int32)
         self._stood = Standing(np.array(settings.seed, np.uint64), np.ones(self.num_envs, bool))
         self._planned: tuple[Any, Standing] | None = None  # what stands as soon as the envs are not these any more
+        self._none = np.zeros(self.num_envs, bool)  # never written to
         self._made_at = time.monotonic()
         self._pid = os.getpid()
         self._closed = False
@@ -191,6 +192,8 @@ class DevicePool(Uncopyable):
     def _begun(self, ids: np.ndarray | None) -> Standing:
         """What stands when these envs have moved, too; None: all of them."""
         now = self._standing
+        if ids is None and now.in_flight is None:
+            return now._replace(waits=self._none, in_flight=self._all_ids)
         ids = self._all_ids if ids is None else ids
         in_flight = ids if now.in_flight is None else np.concatenate([now.in_flight, ids])
         return now._replace(waits=now.waits & ~self._mask(ids), in_flight=in_flight)

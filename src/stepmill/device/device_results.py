@@ -97,7 +97,8 @@ class DeviceResults:
                 raise ActionError(
                     "action: expected an array, got one that was deleted, as those are that jit was given"
                 )
-            return jax.device_put(given, self._program.device)
+            is_here = given.sharding == self._program.here  # device_put takes as long as a step
+            return given if is_here else jax.device_put(given, self._program.device)
         if self._torch is not None and isinstance(given, self._torch.Tensor) and given.is_cuda:
             return jax.device_put(jax.dlpack.from_dlpack(given.detach().contiguous()), self._program.device)
         return None

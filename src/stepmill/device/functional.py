@@ -183,8 +183,14 @@ class WorldRules:
 
     def _split(self, keys: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The next key of each env, that of its step, and that of its reset."""
-        made = jax.vmap(lambda key: jax.random.split(key, 3 if self._same_step else 2))(keys)
-        return made[:, 0], made[:, 1], made[:, -1]
+        count = 3 if self._same_step else 2
+        if jax.config.jax_threefry_partitionable:
+            # The keys that split makes, one by one: XLA leaves out those that nobody uses. Many worlds step without.
+            key, *others = (jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(count))
+        else:
+            made = jax.vmap(lambda key: jax.random.split(key, count))(keys)
+            key, *others = (made[:, i] for i in range(count))
+        return key, others[0], others[-1]
 
     def _begin(self, which: jax.Array, keys: jax.Array, rows: Any, *, all_of_them: bool = False) -> Any:
         """Rows of state, observation and infos, in which those of new episodes take the place of some."""

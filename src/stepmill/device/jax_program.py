@@ -48,11 +48,13 @@ class JaxProgram:
 
     def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
-        # The envs and the notes are given away with every call, so that their memory is used again.
-        self._step = jax.jit(self._trace_step, donate_argnums=(0, 1))
-        self._step_some = jax.jit(self._trace_step_some, donate_argnums=(0, 1))
-        self._reset = jax.jit(self._trace_reset, donate_argnums=(0, 1))
-        self._load = jax.jit(self._trace_load, donate_argnums=(0, 1))
+        self.here = jax.sharding.SingleDeviceSharding(device)
+        # The envs and the notes are given away with every call, so that their memory is used again. Where all arguments
+        # are has to be said: else JAX compiles once more for those that it may move, such as jnp.zeros(...).
+        self._step, self._step_some, self._reset, self._load = (
+            jax.jit(one, donate_argnums=(0, 1), in_shardings=self.here)
+            for one in (self._trace_step, self._trace_step_some, self._trace_reset, self._trace_load)
+        )
         self._take = jax.jit(lambda tree, ids: jax.tree.map(lambda leaf: leaf[ids], tree))
         self._told = jax.jit(_told)
         notes = Notes(jnp.int32(rules.num_envs), jnp.zeros(2, jnp.uint32))
