@@ -100,7 +100,7 @@ def test_bad_ones_are_noted_and_told_later(pool_of: Any, name: str, told_by: str
     pool = pool_of(kind)
     pool.reset()
     np.testing.assert_array_equal(np.squeeze(pool.step(action)[0]), acted)
-    pool.step(jax.tree.map(jnp.asarray, [SPACES[kind].sample()] * N and np.stack([SPACES[kind].sample()] * N)))
+    pool.step(jnp.stack([SPACES[kind].sample()] * N))  # good ones
     with pytest.raises(errors.ActionError, match=f"env {first} was given an action outside"):
         getattr(pool, told_by)()
     if told_by == "close":
