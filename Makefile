@@ -357,11 +357,15 @@ $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
 bench: $(BENCH)/.installed  ## all benchmarks, then the figures into the documents
 	-$(BENCH)/bin/python -m benchmarks  # says at its end which parts failed, if any
 	-$(MAKE) bench-ray  # in the environment that has RLlib
+	-$(MAKE) bench-worlds  # in the environment that has JAX worlds
 	-$(MAKE) bench-ding  # our env managers beside DI-engine's, in its own environment
 	$(BENCH)/bin/python -m benchmarks --write-docs
 
 bench-ray: $(RLLIB)/.installed  ## those of pools on Ray
 	$(RLLIB)/bin/python -W ignore -m benchmarks --parts ray,ray-sizing
+
+bench-worlds: $(JAX)/.installed  ## JAX worlds beside their suites' own loops
+	$(JAX)/bin/python -W ignore -m benchmarks --parts worlds
 
 bench-ding: $(DING)/.installed  ## our managers beside DI-engine's
 	$(DING)/bin/python -W ignore -m benchmarks.ding_managers
