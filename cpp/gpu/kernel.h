@@ -18,7 +18,7 @@ namespace stepmill::gpu {
 //       using Observation = Arrays<bytes of a row, ...>;
 //       using Info = Arrays<...>;
 //       using Action = Arrays<...>;
-//       static bool limit(void* const* action);   // puts an action into its space, and says whether it was outside
+//       static bool put_in_space(void* const* action);   // puts an action into its space, and says whether it was outside
 //     };
 template <int... bytes>
 struct Arrays {
@@ -204,7 +204,7 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   const Turnstile<E> in{&shared, &columns, id, &state, &request, &memory.env(), &rng, &resets};
   if (Machine::will_step(state)) {
     load_row<Action>(action, a.action, id);
-    if (Form::limit(actions)) note_least(&a.notes->bad_action, id);
+    if (Form::put_in_space(actions)) note_least(&a.notes->bad_action, id);
     clear_infos(shared, has_info, 0, 1);
     const Outcome outcome = memory.env().step(ActionRow(shared, 0, 1), rng);
     Machine::finish_step(in, 0, shared, columns, memory.env(), state, id, 0, outcome);
@@ -271,8 +271,9 @@ template <class Form>
 
 }  // namespace stepmill::gpu
 
-#define STEPMILL_GPU_ENV(Class, Form)                                                             \
-  void stepmill::gpu::fail_thread() { stepmill::gpu::fail<Form>(); }                              \
-  STEPMILL_KERNEL void stepmill_step(STEPMILL_PARAMETER stepmill::gpu::Arguments arguments) {     \
-    stepmill::gpu::advance<Class, Form>(arguments);                                               \
-  }
+#define STEPMILL_GPU_ENV(Class, Form)                                                          \
+  void stepmill::gpu::fail_thread() { stepmill::gpu::fail<Form>(); }                           \
+  STEPMILL_KERNEL void stepmill_step(STEPMILL_PARAMETER stepmill::gpu::Arguments arguments) {  \
+    stepmill::gpu::advance<Class, Form>(arguments);                                            \
+  }                                                                                            \
+  STEPMILL_ON_HOST

@@ -5,11 +5,13 @@
 // What is thrown is never evaluated.
 #pragma once
 
+#define STEPMILL_GPU 1
+#ifdef __CUDACC_RTC__
+#define __extension__
+#endif
+
 #include <cstddef>
 #include <cstdint>
-
-#define STEPMILL_GPU 1
-#define __extension__
 
 namespace stepmill::gpu {
 
@@ -30,6 +32,9 @@ struct Thrown {
 #define STEPMILL_PARAMETER const __grid_constant__
 #define STEPMILL_INLINE __forceinline__
 #define STEPMILL_UNROLL _Pragma("unroll")
+#define STEPMILL_ON_HOST
+#else
+#include "gpu/on_host.h"
 #endif
 
 #define throw ::stepmill::gpu::fails() ? static_cast<void>(0) : ::stepmill::gpu::Thrown() =

@@ -16,9 +16,11 @@ inline const Arguments*& arguments_of_block() {
 // Keeps the least env id of those that are noted.
 inline void note_least(unsigned* place, std::int32_t env) { atomicMax(place, ~static_cast<unsigned>(env)); }
 
+#ifdef __CUDACC_RTC__
 [[noreturn]] inline void end_thread() {
   asm volatile("exit;");
   __builtin_unreachable();
 }
+#endif
 
 }  // namespace stepmill::gpu
