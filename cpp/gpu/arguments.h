@@ -21,7 +21,7 @@ struct Envs {
   std::int64_t* resets;
 };
 
-// A row for every entry of the job.
+// The rows of a batch, one for every env. Of those that are not stepped nothing is written.
 struct Results {
   void* observation[kMostArrays];
   void* final_observation[kMostArrays];  // same_step only; rows that did not end are not written
@@ -33,6 +33,7 @@ struct Results {
   std::uint8_t* terminated;
   std::uint8_t* truncated;
   std::uint8_t* ended;
+  std::int32_t* env_id;
   std::int32_t* elapsed_step;
   std::int32_t* episode_length;
   double* episode_return;
@@ -52,14 +53,13 @@ struct Arguments {
   Results results;
   Notes* notes;
   const void* action[kMostArrays];
-  const std::int32_t* ids;       // the envs of the rows; null: all, in order
-  const std::uint8_t* command;   // sm_command, one per row; null: SM_STEP
-  const std::uint64_t* seed;     // of resets, one per row; null: none
+  const std::uint8_t* which;    // the envs to step; null: all
+  const std::uint8_t* command;  // sm_command of each env; null: SM_STEP
   const std::uint8_t* has_seed;
-  const double* option;          // of resets: SM_MAX_RESET_OPTIONS numbers, for all rows; null: none
+  const std::uint64_t* seed;    // of resets; null: none
+  const double* option;         // of resets: SM_MAX_RESET_OPTIONS numbers, for all envs; null: none
   std::uint32_t option_mask;
-  std::int32_t num_envs, count;  // count: of the rows
-  std::int32_t max_episode_steps;
+  std::int32_t num_envs, max_episode_steps;
 };
 
 }  // namespace stepmill::gpu

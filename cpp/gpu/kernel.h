@@ -118,9 +118,7 @@ struct Turnstile {
   void fault(std::int32_t, int) const {}  // nothing is caught here
 };
 
-STEPMILL_INLINE std::int64_t row_of_thread() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
+STEPMILL_INLINE std::int32_t env_of_thread() { return static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x); }
 
 template <class E, class Form>
 STEPMILL_INLINE void advance(const Arguments& a) {
@@ -128,10 +126,9 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   using Info = typename Form::Info;
   using Action = typename Form::Action;
   using Machine = Autoreset<E, Turnstile<E>>;
-  const std::int64_t row = row_of_thread();
-  if (row >= a.count) return;
+  const std::int32_t id = env_of_thread();
+  if (id >= a.num_envs || (a.which && !a.which[id])) return;
   arguments_of_block() = &a;
-  const std::int32_t id = a.ids ? a.ids[row] : static_cast<std::int32_t>(row);
 
   // The env.
   Memory<E> memory;
@@ -142,14 +139,14 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   state.episode_return = a.envs.episode_return[id];
   state.elapsed = a.envs.elapsed[id];
   state.phase = static_cast<std::uint8_t>(phase);
-  state.command = a.command ? a.command[row] : static_cast<std::uint8_t>(SM_STEP);
+  state.command = a.command ? a.command[id] : static_cast<std::uint8_t>(SM_STEP);
   state.failures = static_cast<std::uint16_t>(phase >> 16);
   state.episode = 0;        // added to what it was
   std::int64_t resets = 0;  // likewise
   sm_reset_request request{};
-  if (a.has_seed && a.has_seed[row]) {
+  if (a.has_seed && a.has_seed[id]) {
     request.has_seed = 1;
-    request.seed = a.seed[row];
+    request.seed = a.seed[id];
   }
   if (a.option) {
     request.option_mask = a.option_mask;
@@ -222,23 +219,24 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   if (resets) a.envs.resets[id] += resets;
 
   const Results& to = a.results;
-  store_row<Observation>(observation, to.observation, row);
-  store_row<Info>(info, to.info, row);
+  store_row<Observation>(observation, to.observation, id);
+  store_row<Info>(info, to.info, id);
   STEPMILL_UNROLL
-  for (int i = 0; i < Info::kCount; ++i) to.has_info[i][row] = has_info[i];
+  for (int i = 0; i < Info::kCount; ++i) to.has_info[i][id] = has_info[i];
   if (Form::kAutoreset == SM_SAME_STEP && ended) {
-    store_row<Observation>(final_observation, to.final_observation, row);
-    store_row<Info>(final_info, to.final_info, row);
+    store_row<Observation>(final_observation, to.final_observation, id);
+    store_row<Info>(final_info, to.final_info, id);
     STEPMILL_UNROLL
-    for (int i = 0; i < Info::kCount; ++i) to.has_final_info[i][row] = has_final_info[i];
+    for (int i = 0; i < Info::kCount; ++i) to.has_final_info[i][id] = has_final_info[i];
   }
-  to.reward[row] = reward;
-  to.terminated[row] = terminated;
-  to.truncated[row] = truncated;
-  to.ended[row] = ended;
-  to.elapsed_step[row] = elapsed_step;
-  to.episode_length[row] = episode_length;
-  to.episode_return[row] = episode_return;
+  to.reward[id] = reward;
+  to.terminated[id] = terminated;
+  to.truncated[id] = truncated;
+  to.ended[id] = ended;
+  to.env_id[id] = id;
+  to.elapsed_step[id] = elapsed_step;
+  to.episode_length[id] = episode_length;
+  to.episode_return[id] = episode_return;
   if (ended) atomicAdd(&a.notes->episodes, 1ULL);
 }
 
@@ -247,21 +245,21 @@ STEPMILL_INLINE void advance(const Arguments& a) {
 template <class Form>
 [[noreturn]] void fail() {
   const Arguments& a = *arguments_of_block();
-  const std::int64_t row = row_of_thread();
-  const std::int32_t id = a.ids ? a.ids[row] : static_cast<std::int32_t>(row);
+  const std::int32_t id = env_of_thread();
   const Results& to = a.results;
   for (int leaf = 0; leaf < Form::Observation::kCount; ++leaf) {
     const std::int64_t bytes = Form::Observation::kWide[leaf];
-    memset(static_cast<std::byte*>(to.observation[leaf]) + row * bytes, 0, static_cast<std::size_t>(bytes));
+    memset(static_cast<std::byte*>(to.observation[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
   }
-  for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) to.has_info[leaf][row] = 0;
-  to.reward[row] = 0;
-  to.terminated[row] = 0;
-  to.truncated[row] = 1;
-  to.ended[row] = 0;
-  to.elapsed_step[row] = a.envs.elapsed[id];
-  to.episode_length[row] = 0;
-  to.episode_return[row] = 0;
+  for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) to.has_info[leaf][id] = 0;
+  to.reward[id] = 0;
+  to.terminated[id] = 0;
+  to.truncated[id] = 1;
+  to.ended[id] = 0;
+  to.env_id[id] = id;
+  to.elapsed_step[id] = a.envs.elapsed[id];
+  to.episode_length[id] = 0;
+  to.episode_return[id] = 0;
   const std::uint32_t failures = a.envs.phase[id] >> 16;
   a.envs.phase[id] = SM_ENDED | (failures < SM_MOST_FAILURES ? failures + 1 : failures) << 16;
   atomicAdd(&a.notes->failures, 1ULL);
