@@ -198,11 +198,12 @@ $(JAX)/.installed: $(WHEEL)/.built
 	@$(@D)/bin/pip install $(PIP_QUIET) --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
-JAX_TESTS := tests/device tests/zoo/worlds tests/views/xla tests/interop/envpool
+JAX_TESTS := tests/device tests/zoo/worlds tests/views/xla tests/interop/envpool \
+  tests/tools/cli/test_jax_worlds.py tests/examples/test_ppo_jax.py
 
 test-jax: $(JAX)/.installed  ## JAX worlds beside their suites, and pools inside of jax.jit
 	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
-	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest tests/test_docs.py -k "jax-worlds"
+	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest tests/test_docs.py -k "jax-worlds or xla"
 
 # Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
 # managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.
@@ -346,6 +347,7 @@ $(BENCH)/.ready:
 	-$(BENCH)/bin/pip install --quiet --upgrade envpool
 	-$(BENCH)/bin/pip install --quiet "$(BENCH_TORCH)" "stable-baselines3>=2.9" "tianshou>=2.0"
 	-$(BENCH)/bin/pip install --quiet "ray>=2.40"
+	-$(BENCH)/bin/pip install --quiet "jax>=0.5"
 	@touch $@
 
 $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
@@ -366,7 +368,7 @@ bench-ding: $(DING)/.installed  ## our managers beside DI-engine's
 
 # The examples that learn, to the end, with several seeds each: they print what they reached. Their curves are in
 # build/curves: `python -m docs.images.curves --keep build/curves/*.jsonl` takes them into the docs.
-examples: $(INTEGRATIONS)/.installed  ## the examples that learn, to the end, with several seeds each
+examples: $(INTEGRATIONS)/.installed $(JAX)/.installed  ## the examples that learn, to the end, with several seeds each
 	mkdir -p build/curves
 	for seed in 1 2 3 4 5; do for envs in stepmill gymnasium; do \
 	  $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed --envs $$envs \
@@ -376,6 +378,9 @@ examples: $(INTEGRATIONS)/.installed  ## the examples that learn, to the end, wi
 	    --log build/curves/text_game-$$([ $$failures = mask ] || echo zero-)$$seed.jsonl || exit 1; done; done
 	for seed in 1 2 3; do for one in ppo_async ppo_own_env ppo_mujoco managers_dqn sb3_ppo torchrl_ppo es_pendulum; do \
 	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed --log build/curves/$$one-$$seed.jsonl || exit 1; done; done
+	for seed in 1 2 3; do \
+	  $(JAX)/bin/python examples/ppo_jax.py --seed $$seed --log build/curves/ppo_jax-$$seed.jsonl || exit 1; \
+	  $(JAX)/bin/python examples/ppo_jax.py --env-id brax:inverted_pendulum --seed $$seed || exit 1; done
 
 ##@ Publishing
 

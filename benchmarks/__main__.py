@@ -27,7 +27,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="short; writes to build/benchmarks unless --output is given"
     )
-    parser.add_argument("--device", default="cpu", help="of networks over pictures, in the part training: cuda")
+    parser.add_argument("--device", default="cpu", help="of networks over pictures (training) and of JAX worlds: cuda")
     parser.add_argument("--output", type=Path, help="folder for JSON and plots (default: the project's own)")
     parser.add_argument("--profile", action="store_true", help="print where the time of one step goes, and stop")
     parser.add_argument("--plot", action="store_true", help="only draw the plots again, of all machines' JSON files")

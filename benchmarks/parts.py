@@ -26,6 +26,8 @@ from benchmarks import (
     tensor_parts,
     training_parts,
     waiting_parts,
+    world_parts,
+    xla_parts,
 )
 from benchmarks.timing import Effort, Log, interleaved
 from stepmill.tools.measuring.machine import cores, up_to
@@ -178,6 +180,8 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "uneven": process_parts.uneven,
     "waiting": waiting_parts.waiting,
     "sessions": waiting_parts.sessions,
+    "xla": xla_parts.xla,
+    "worlds": world_parts.worlds,
     "ray": ray_parts.ray,
     "ray-sizing": ray_costs.sizing,
     "sb3": sb3_parts.sb3,

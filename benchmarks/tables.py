@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from benchmarks import ray_sizing, waiting_parts
+from benchmarks import ray_sizing, waiting_parts, world_parts, xla_parts
 from benchmarks.cells import (
     MISSING,
     Results,
@@ -553,6 +553,8 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "uneven": ("uneven", uneven),
     "waiting": ("waiting", waiting_parts.waiting_table),
     "sessions": ("sessions", waiting_parts.sessions_table),
+    "xla": ("xla", xla_parts.xla_table),
+    "worlds": ("worlds", world_parts.worlds_table),
     "sb3": ("sb3", sb3),
     "sb3-training": ("sb3", sb3_training),
     "training": ("training", training),

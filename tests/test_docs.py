@@ -56,7 +56,7 @@ def test_there_are_documents():
 RAYS_WARNINGS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
 )
-JAX_PAGES = {"jax-worlds.md"}
+JAX_PAGES = {"jax-worlds.md", "xla.md"}
 RUN = [
     pytest.param(path, id=name(path), marks=RAYS_WARNINGS if path.name == "ray.md" else ())
     for path in DOCUMENTS

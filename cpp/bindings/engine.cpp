@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bindings/python/values.h"
+#include "bindings/xla/registry.h"
 #include "core/memory/cuda_page_lock.h"
 
 namespace nb = nanobind;
@@ -69,6 +70,8 @@ Engine::Engine(nb::object host, nb::handle observation_tree, nb::handle action_t
     request.has_seed = 1;
   }
 }
+
+Engine::~Engine() = default;
 
 void Engine::check_usable() { const Use use(*this); }
 
@@ -307,15 +310,21 @@ nb::object Engine::finish(bool is_reset) {
 }
 
 void Engine::take_pending() {
-  const bool has_order = !pool().gathering();  // otherwise the caller has chosen it
   nb::object notes;
+  Batch batch = take_rows(notes);
+  keep_pending(std::move(batch), notes);
+}
+
+// The ready batch, with its notes and `faults_`. The interpreter lock is needed only where the host makes notes.
+Batch Engine::take_rows(nb::object& notes) {
+  const bool has_order = !pool().gathering();  // otherwise the caller has chosen it
   faults_.clear();
   Batch batch = replay_ && has_order ? replay_->take(faults_, notes) : pool().take_batch(faults_);
   last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
   count(batch);
   if (!replay_ || !has_order) notes = take_notes(batch);
   if (recorder_) recorder_->set_batch(std::span(last_ids_).first(has_order ? last_ids_.size() : 0), faults_);
-  keep_pending(std::move(batch), notes);
+  return batch;
 }
 
 // The result of a `recv` whose time is over, and which is content with nothing.
@@ -370,14 +379,19 @@ void Engine::show_pending() {
   pending_->is_shown = true;
 }
 
+// Lets Python add what does not fit in arrays, once.
+void Engine::add_extras() {
+  if (!pending_->extras.is_valid()) return;
+  nb::object finished = host_object_.attr("finish_rows")(pending_->result, pending_->extras[0], pending_->extras[1]);
+  pending_->result = finished[0];
+  pending_->error = finished[1];
+  pending_->extras.reset();
+}
+
 // Lets Python add what does not fit in arrays, and the view convert the result.
 nb::object Engine::shown(bool as_reset) {
+  add_extras();
   nb::object result = pending_->result;
-  if (pending_->extras.is_valid()) {
-    nb::object finished = host_object_.attr("finish_rows")(result, pending_->extras[0], pending_->extras[1]);
-    result = finished[0];
-    pending_->error = finished[1];
-  }
   const nb::object error = pending_->error;
   if (std::exchange(pending_->is_looked_at, false) && watching_) {
     const nb::object look = watching_->look;  // it may end the watching
@@ -524,6 +538,7 @@ void Engine::close() {
 // ---- the garbage collector ---------------------------------------------------------------------
 
 int Engine::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(xla_error_.ptr());
   Py_VISIT(host_object_.ptr());
   Py_VISIT(show_step_.ptr());
   Py_VISIT(show_reset_.ptr());
@@ -542,6 +557,8 @@ int Engine::traverse(visitproc visit, void* arg) const {
 }
 
 void Engine::clear_references() {
+  xla_.reset();
+  xla_error_ = nb::none();
   pending_.reset();
   kept_notes_.clear();
   watching_.reset();

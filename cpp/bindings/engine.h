@@ -19,12 +19,15 @@
 
 namespace stepmill {
 
+class XlaHold;
+
 class Engine {
  public:
   // `host`: a Host, with the methods of stepmill/hosts/host.py. `has_object_actions`: parts of an action do not fit in
   // arrays. `bounds`: one of `Bounds`.
   Engine(nanobind::object host, nanobind::handle observation_tree, nanobind::handle action_tree, bool has_object_actions,
          int bounds, const std::vector<std::uint64_t>& seeds);
+  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -97,6 +100,7 @@ class Engine {
   friend class EngineCheckpoint;  // takes all of it, and gives it to another one
   friend class EngineSessions;  // lends its envs one by one
   friend class Tap;            // shows it to those who watch
+  friend class EngineXla;      // steps it inside of programs that XLA has compiled
 
   Pool& pool() const { return host_.pool(); }
   void go_inside();
@@ -121,6 +125,8 @@ class Engine {
   nanobind::object finish(bool is_reset);
   nanobind::object finish_without_rows();
   void take_pending();
+  Batch take_rows(nanobind::object& notes);
+  void add_extras();
   void keep_pending(Batch batch, const nanobind::object& notes);
   nanobind::object complete(bool as_reset);
   nanobind::object give_away(bool as_reset, nanobind::object& error);
@@ -167,11 +173,15 @@ class Engine {
   bool was_sent_ = false;  // an action or a reset
   // By env, the notes of rows that were taken from the pool and put back: see `EngineCheckpoint`.
   std::unordered_map<std::int32_t, nanobind::object> kept_notes_;
+  // What a program of XLA could not raise, for the next call, and for those who ask.
+  nanobind::object xla_error_ = nanobind::none();
+  bool xla_error_waits_ = false;
   bool closed_ = false;
   bool is_plain_ = false;  // inside `plainly`
   // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or
   // a signal handler that the pool runs).
   std::atomic<std::uintptr_t> inside_{0};
+  std::shared_ptr<XlaHold> xla_;  // last: it waits for programs that are inside
 };
 
 }  // namespace stepmill

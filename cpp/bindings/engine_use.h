@@ -1,6 +1,8 @@
 // The check at the start of every method of the engine: may it be used now?
 #pragma once
 
+#include <utility>
+
 #include "bindings/engine.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/exit.h"
@@ -42,6 +44,8 @@ class Engine::Use {
  private:
   static Engine& without_sessions(Engine& engine, const char* call) {
     if (engine.sessions_.is_valid()) may_be_used(engine).sessions_.attr("make_way")(call);
+    // In a program it could not be raised as what it is. Whoever asked for it knows it.
+    if (engine.xla_error_waits_ && std::exchange(may_be_used(engine).xla_error_waits_, false)) raise_again(engine.xla_error_);
     return engine;
   }
 

@@ -66,6 +66,11 @@ class Host {
   // Throws if the host is broken: then it can only be ended.
   virtual void check_whole() const {}
 
+  // Whether sending, waiting and receiving may need the interpreter lock: else only what fails does.
+  virtual bool needs_python() const { return true; }
+  // Whether only this process writes rows, and each of them before its batch is ready.
+  virtual bool writes_here() const { return false; }
+
   // ---- sending: to envs that are not in flight ----
 
   // Waits until the envs have finished everything that is not an action.

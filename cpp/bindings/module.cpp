@@ -32,6 +32,7 @@
 #include "bindings/input/tensor_input.h"
 #include "bindings/output/tensor_maker.h"
 #include "bindings/python/values.h"
+#include "bindings/xla/handlers.h"
 #include "bindings/hosts/worker_object.h"
 #include "core/env_libraries.h"
 #include "core/local_pool.h"
@@ -452,6 +453,7 @@ NB_MODULE(_native, m) {
   register_atari_frames(m);
   register_action_reader(m);
   register_tap(m);
+  register_xla(m);
   m.def("install_crash_note", &install_crash_note, "worker"_a,
         "Makes this process say which worker it is, and which env it ran, when it crashes.");
   m.def("set_crash_env", &set_crash_env, "env"_a, "The env whose code runs from now on; -1: none.");

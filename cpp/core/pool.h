@@ -86,6 +86,10 @@ class Pool {
   // Finds buffers for so many results, or throws; a `send` of as many then does not.
   void make_room(std::int32_t count, bool gather);
 
+  // The buffer that `make_room` has found in sync mode, whose columns the caller may place elsewhere until its batch is
+  // taken, if nothing is in flight and no other process writes into them.
+  Buffer& empty_buffer() { return *assigned_buffer_; }
+
   // Queues envs whose rows in the action table are written. `gather`: their results get a batch of their own, in this
   // order. `recv_follows`: the caller calls `recv` next, and will help.
   void send(std::span<const std::int32_t> envs, bool gather, bool recv_follows);

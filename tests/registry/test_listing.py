@@ -15,6 +15,7 @@ import pytest
 import stepmill
 from stepmill.registry import records as registry
 from stepmill.registry.records import Family
+from stepmill.registry.suites import suites
 from stepmill.system.optional import Package
 
 ZOO = Path(__file__).parents[2] / "docs" / "zoo.md"
@@ -127,6 +128,8 @@ def test_the_table_in_the_docs_has_the_same_numbers() -> None:
     known = Counter("stepmill" if one.needs is None else one.needs.extra for one in RECORDS)
     for family in FAMILIES:
         known[family.package.extra] += family.at_least
+    for suite in suites():
+        known[suite.package.extra] += suite.at_least
     assert documented == known
 
 

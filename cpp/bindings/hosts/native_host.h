@@ -117,6 +117,8 @@ class NativeHost final : public Host {
     connect_simulator(local_pool().envs(), env, simulators_[env]);
   }
 
+  bool writes_here() const override { return true; }
+  bool needs_python() const override { return !simulators_.is_none(); }
   bool has_to_fetch() const override { return true; }  // what is too little for threads, the caller steps in `work`
   // A simulator may call Python code of the user, on other threads too: they need the interpreter lock meanwhile.
   bool is_brief() const override { return simulators_.is_none() && Host::is_brief(); }

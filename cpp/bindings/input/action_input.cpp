@@ -80,17 +80,50 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
                                keys_in(given));
   }
   if (!pool_.is_async()) all_envs_ = otherwise.data();
-  const auto envs = env_id.is_none() ? otherwise : read_envs(env_id);
-  if (envs.empty())
-    raise("EnvIdError",
-          "send without env_id means the envs of the last recv(), and there was none: call "
-          "async_reset() and recv() first, or pass env_id");
+  const auto envs = env_id.is_none() ? envs_or(otherwise) : read_envs(env_id);
   check_can_act(envs);
   look_before_reading(action);
   if (players_.are_many())
     write_players(action, players, envs);
   else
     write(action, envs);
+  return envs;
+}
+
+// The envs of an action that names none.
+std::span<const std::int32_t> ActionInput::envs_or(std::span<const std::int32_t> otherwise) const {
+  if (otherwise.empty())
+    raise("EnvIdError",
+          "send without env_id means the envs of the last recv(), and there was none: call "
+          "async_reset() and recv() first, or pass env_id");
+  return otherwise;
+}
+
+std::span<const std::int32_t> ActionInput::read_numbers(std::span<const Numbers> action, const Numbers* env_id,
+                                                        std::span<const std::int32_t> otherwise) {
+  if (!pool_.is_async()) all_envs_ = otherwise.data();
+  std::span<const std::int32_t> envs;
+  if (!env_id) {
+    envs = envs_or(otherwise);
+  } else {
+    const auto count = static_cast<std::size_t>(env_id->shape.empty() ? 0 : env_id->shape[0]);
+    const auto* narrow = static_cast<const std::int32_t*>(env_id->data);
+    const auto* wide = static_cast<const std::int64_t*>(env_id->data);
+    if (env_id->shape.size() != 1 || (env_id->type != DType::kInt32 && env_id->type != DType::kInt64))
+      raise("EnvIdError", "env_id: expected a 1-d array of int32 or int64");
+    if (env_id->type == DType::kInt32) wide_ids_.assign(narrow, narrow + count);
+    else wide_ids_.assign(wide, wide + count);
+    envs = check_ids(wide_ids_);
+  }
+  check_can_act(envs);
+  const bool in_order = covers_all_in_order(envs);
+  for (std::size_t leaf = 0; leaf < action.size(); ++leaf) {
+    LeafInput input{pool_.spec().action[leaf], pool_.table().action(static_cast<int>(leaf)),
+                    in_order ? std::span<const std::int32_t>() : envs, std::ssize(envs), bounds_};
+    input.helper = &pool_;
+    check_numbers(action[leaf].shape, input);
+    write_numbers(action[leaf].data, action[leaf].type, input);
+  }
   return envs;
 }
 
@@ -122,7 +155,10 @@ void ActionInput::check_can_act(std::span<const std::int32_t> envs) const {
 
 std::span<const std::int32_t> ActionInput::read_envs(nb::handle env_id) {
   const Ids given = read_ids(env_id, "env_id");
-  const std::span<const std::int64_t> from = given.numbers;
+  return check_ids(given.numbers);
+}
+
+std::span<const std::int32_t> ActionInput::check_ids(std::span<const std::int64_t> from) {
   const auto count = std::ssize(from);
   if (count == 0) raise("EnvIdError", "env_id: expected at least one env id, got none");
   if (count > pool_.num_envs())

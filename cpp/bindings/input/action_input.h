@@ -32,6 +32,15 @@ class ActionInput {
   std::span<const std::int32_t> read(nanobind::handle action, nanobind::handle env_id,
                                      std::span<const std::int32_t> otherwise);
 
+  // The same for an action in numbers that follow each other, without the interpreter lock: one array per leaf.
+  struct Numbers {
+    const void* data;
+    DType type;
+    std::span<const std::int64_t> shape;
+  };
+  std::span<const std::int32_t> read_numbers(std::span<const Numbers> action, const Numbers* env_id,
+                                             std::span<const std::int32_t> otherwise);
+
   // The same for the action of one env, as a single env takes it: without the axis of the envs.
   void read_one(nanobind::handle action, std::int32_t env);
 
@@ -39,6 +48,8 @@ class ActionInput {
   std::span<const std::int32_t> read_envs(nanobind::handle env_id);
 
  private:
+  std::span<const std::int32_t> envs_or(std::span<const std::int32_t> otherwise) const;
+  std::span<const std::int32_t> check_ids(std::span<const std::int64_t> given);
   void check_can_act(std::span<const std::int32_t> envs) const;
   void write(nanobind::handle action, std::span<const std::int32_t> envs);
   // What the dict of an action says about players; both may be null.
@@ -59,6 +70,7 @@ class ActionInput {
   TreeNode tree_;
   Bounds bounds_;
   std::vector<std::int32_t> ids_;
+  std::vector<std::int64_t> wide_ids_;
   const std::int32_t* all_envs_ = nullptr;  // the list of all envs, recognised by its address
   std::vector<std::uint8_t> seen_;
 };

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "bindings/host.h"
 #include "bindings/input/players.h"
@@ -104,9 +106,10 @@ bool fits(From value) {
   }
 }
 
-// The common case, Discrete actions as int64: one pass that the compiler vectorises, even if the vector units cannot
-// compare 64-bit numbers (x86-64 as built by default).
-bool copy_discrete(const std::int64_t* from, const LeafInput& in) {
+// The common case, Discrete actions as int64, or as int32, which JAX makes of them: one pass that the compiler vectorises,
+// even if the vector units cannot compare 64-bit numbers (x86-64 as built by default).
+template <class T>
+bool copy_discrete(const T* from, const LeafInput& in) {
   auto* to = reinterpret_cast<std::int64_t*>(in.table);
   if (!fits<std::int64_t>(in.leaf.low[0]) || !fits<std::int64_t>(in.leaf.high[0])) return false;
   // Unsigned, because there a difference wraps.
@@ -350,34 +353,69 @@ void write_leaf(nb::handle value, const LeafInput& in) {
 
   const bool same = PyArray_EquivTypenums(type, wanted) != 0;
   if (same && !in.check_values) return copy_rows(PyArray_BYTES(array), in);
-  if (same && in.leaf.dtype == DType::kInt64 && in.leaf.kind == LeafKind::kDiscrete) {
-    const auto* from = data_of<std::int64_t>(holder);
-    if (!copy_quickly(copy_discrete, from, in)) copy_checked<std::int64_t>(from, in);  // finds the culprit
-    return;
-  }
-  if (same && in.leaf.kind == LeafKind::kBox && in.bounds == Bounds::kPass) {
-    if (type == NPY_FLOAT32 && copy_quickly(copy_floats<float>, data_of<float>(holder), in)) return;
-    if (type == NPY_FLOAT64 && copy_quickly(copy_floats<double>, data_of<double>(holder), in)) return;
-  }
   if (in.leaf.dtype == DType::kFloat16) {
     if (!PyTypeNum_ISNUMBER(type) || PyTypeNum_ISCOMPLEX(type)) reject_type(in, value, array);
     return write_float16(cast_array(array, NPY_FLOAT64), in);
   }
 
-  if (PyArray_EquivTypenums(type, NPY_INT64)) return copy_from(data_of<std::int64_t>(holder), in);
-  if (PyArray_EquivTypenums(type, NPY_INT32)) return copy_from(data_of<std::int32_t>(holder), in);
-  if (type == NPY_FLOAT32) return copy_from(data_of<float>(holder), in);
-  if (type == NPY_FLOAT64) return copy_from(data_of<double>(holder), in);
-  if (PyArray_EquivTypenums(type, NPY_UINT64)) return copy_from(data_of<std::uint64_t>(holder), in);
+  const auto write = [&](DType as) { write_numbers(PyArray_DATA(reinterpret_cast<PyArrayObject*>(holder.ptr())), as, in); };
+  if (PyArray_EquivTypenums(type, NPY_INT64)) return write(DType::kInt64);
+  if (PyArray_EquivTypenums(type, NPY_INT32)) return write(DType::kInt32);
+  if (type == NPY_FLOAT32) return write(DType::kFloat32);
+  if (type == NPY_FLOAT64) return write(DType::kFloat64);
+  if (PyArray_EquivTypenums(type, NPY_UINT64)) return write(DType::kUInt64);
   if (PyTypeNum_ISINTEGER(type) || PyTypeNum_ISBOOL(type)) {
     holder = cast_array(array, NPY_INT64);
-    return copy_from(data_of<std::int64_t>(holder), in);
+    return write(DType::kInt64);
   }
   if (PyTypeNum_ISFLOAT(type)) {
     holder = cast_array(array, NPY_FLOAT64);
-    return copy_from(data_of<double>(holder), in);
+    return write(DType::kFloat64);
   }
   reject_type(in, value, array);
+}
+
+void check_numbers(std::span<const std::int64_t> shape, const LeafInput& in) {
+  const auto& row = in.leaf.shape;
+  if (!shape.empty() && shape[0] == in.count && std::equal(shape.begin() + 1, shape.end(), row.begin(), row.end())) return;
+  const std::string name = in.leaf.name.empty() ? std::string(in.what) : std::string(in.what) + " '" + in.leaf.name + "'";
+  raise(in.error, name + ": expected shape " + shape_text(in.leaf.shape, in.count, true) + " (one row per env), got " +
+                      (shape.empty() ? "()" : shape_text({shape.begin() + 1, shape.end()}, shape[0], true)));
+}
+
+void write_numbers(const void* numbers, DType type, const LeafInput& in) {
+  const bool same = type == in.leaf.dtype;
+  if (same && !in.check_values) return copy_rows(static_cast<const char*>(numbers), in);
+  const auto as = [&]<class T>(T) { return static_cast<const T*>(numbers); };
+  if (in.leaf.dtype == DType::kInt64 && in.leaf.kind == LeafKind::kDiscrete && in.check_values) {
+    if (same && copy_quickly(copy_discrete<std::int64_t>, as(std::int64_t{}), in)) return;
+    if (type == DType::kInt32 && copy_quickly(copy_discrete<std::int32_t>, as(std::int32_t{}), in)) return;
+  }
+  if (same && in.leaf.kind == LeafKind::kBox && in.bounds == Bounds::kPass) {
+    if (type == DType::kFloat32 && copy_quickly(copy_floats<float>, as(float{}), in)) return;
+    if (type == DType::kFloat64 && copy_quickly(copy_floats<double>, as(double{}), in)) return;
+  }
+  // Everything else, and what these refuse: this finds the culprit.
+  const auto widened = [&]<class T>(T) {
+    const auto* from = as(T{});
+    const std::vector<std::int64_t> wide(from, from + in.count * in.leaf.elements());
+    copy_from(wide.data(), in);
+  };
+  switch (type) {
+    case DType::kInt32: return copy_from(as(std::int32_t{}), in);
+    case DType::kInt64: return copy_from(as(std::int64_t{}), in);
+    case DType::kUInt64: return copy_from(as(std::uint64_t{}), in);
+    case DType::kFloat32: return copy_from(as(float{}), in);
+    case DType::kFloat64: return copy_from(as(double{}), in);
+    case DType::kBool: return widened(bool{});
+    case DType::kInt8: return widened(std::int8_t{});
+    case DType::kUInt8: return widened(std::uint8_t{});
+    case DType::kInt16: return widened(std::int16_t{});
+    case DType::kUInt16: return widened(std::uint16_t{});
+    case DType::kUInt32: return widened(std::uint32_t{});
+    case DType::kFloat16: break;
+  }
+  throw std::logic_error("write_numbers: float16");
 }
 
 }  // namespace stepmill

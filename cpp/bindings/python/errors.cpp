@@ -40,7 +40,21 @@ void translate_exceptions() {
   });
 }
 
+nb::object exception_of(const std::exception& error) {
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
+    set_refusal(system->code().value(), error.what());
+  } else if (dynamic_cast<const std::bad_alloc*>(&error)) {
+    set_refusal(ENOMEM, "no memory for the pool");
+  } else {
+    const char* name = dynamic_cast<const BrokenMemory*>(&error) ? "BrokenPoolError" : "UsageError";
+    nb::object type = nb::module_::import_("stepmill.errors").attr(name);
+    PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
+  }
+  return take_exception();
+}
+
 void raise(const char* name, const std::string& message) {
+  const nb::gil_scoped_acquire acquire;  // some callers have released it
   nb::object type = nb::module_::import_("stepmill.errors").attr(name);
   PyErr_SetObject(type.ptr(), to_text(message).ptr());
   throw nb::python_error();

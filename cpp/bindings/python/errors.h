@@ -3,11 +3,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <exception>
 #include <string>
 
 namespace stepmill {
 
-// Throws stepmill.errors.<name>(message) as a Python exception.
+// Throws stepmill.errors.<name>(message) as a Python exception. The only one here that may be called without the
+// interpreter lock.
 [[noreturn]] void raise(const char* name, const std::string& message);
 
 // Throws an exception that exists already.
@@ -25,6 +27,9 @@ std::string take_error();
 
 // The pending Python error as an object, with its traceback.
 nanobind::object take_exception();
+
+// What the two above make of an exception of C++: for callers that Python has not called.
+nanobind::object exception_of(const std::exception& error);
 
 // Takes ownership of a new reference; throws the pending Python error if it is null.
 nanobind::object owned(PyObject* made);

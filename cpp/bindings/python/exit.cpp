@@ -14,6 +14,8 @@ std::atomic<unsigned long> exiting_thread{0};  // 0: the interpreter goes on
 
 void begin_exit() { exiting_thread.store(PyThread_get_thread_ident(), std::memory_order_relaxed); }
 
+bool exit_has_begun() { return exiting_thread.load(std::memory_order_relaxed) != 0; }
+
 void end_thread_at_exit() {
   const unsigned long exiting = exiting_thread.load(std::memory_order_relaxed);
   if (exiting == 0 || exiting == PyThread_get_thread_ident()) [[likely]]

@@ -10,6 +10,9 @@ namespace stepmill {
 // Called by the thread that ends the interpreter, while the interpreter is still intact.
 void begin_exit();
 
+// Whether `begin_exit` was called.
+bool exit_has_begun();
+
 // Raises SystemExit if `begin_exit` was called and this is another thread.
 void end_thread_at_exit();
 

@@ -6,12 +6,11 @@ All envs move together, so it is always sync: ``send`` starts the step, and ``re
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from stepmill.errors import (
     UnsupportedError,
     UsageError,
 )
+from stepmill.hosts.host import Uncopyable
 from stepmill.settings import ACTION_BOUNDS, Settings
 from stepmill.sources.world_source import WorldSource
 from stepmill.values.spaces import flatten
@@ -54,8 +54,22 @@ REFUSALS = {
 }
 
 
-class DevicePool:
-    """Checks, what is in flight, and results; a ``JaxProgram`` moves the envs."""
+class Standing(NamedTuple):
+    """What a pool knows of its envs without asking the device. Nothing in it ever changes."""
+
+    seeds: np.ndarray
+    waits: np.ndarray  # whether an env has not begun with its seed yet
+    in_flight: np.ndarray | None = None  # the ids of the envs whose rows were not received, in order; None: no env's
+    steps: int = 0  # rows that were received
+    batches: int = 0
+
+
+class DevicePool(Uncopyable):
+    """Checks, what is in flight, and results; a ``JaxProgram`` moves the envs.
+
+    A signal handler may raise between any two instructions. So what stands is one value, as the envs are; and of what
+    moves the envs it is said beforehand what will stand then: the envs themselves tell whether it came to that.
+    """
 
     backend = "jax"
     is_native = True
@@ -75,10 +89,10 @@ class DevicePool:
         self.metadata: dict[str, Any] = {"render_modes": [] if source.world.draw is None else ["rgb_array"]}
         self._results = DeviceResults(self.observation, settings, program)
         self._reader: _native.ActionReader | None = None  # made when there is something for it to read
-        self._seeds = np.array(settings.seed, np.uint64)
-        self._waits = np.ones(self.num_envs, bool)  # whether an env has not begun with its seed yet
-        self._in_flight: np.ndarray | None = None  # flags of the envs whose rows were not received; None: no env's
-        self._steps = self._batches = 0
+        self._all_ids = np.arange(self.num_envs, dtype=np.int32)
+        self._stood = Standing(np.array(settings.seed, np.uint64), np.ones(self.num_envs, bool))
+        self._planned: tuple[Any, Standing] | None = None  # what stands as soon as the envs are not these any more
+        self._none = np.zeros(self.num_envs, bool)  # never written to
         self._made_at = time.monotonic()
         self._pid = os.getpid()
         self._closed = False
@@ -100,8 +114,12 @@ class DevicePool:
     def forked(self) -> bool:
         return os.getpid() != self._pid
 
-    @contextlib.contextmanager
-    def _inside(self) -> Iterator[None]:
+    def _free(self) -> threading.Lock:
+        """The lock of this pool, for the caller to take. Raises if it is no time for a call.
+
+        Two threads that come here in the same moment wait for each other. The lock is taken by a ``with``, in which no
+        signal handler can raise between taking it and seeing to it that it is let go.
+        """
         if self._closed:
             raise ClosedError("the pool is closed: make a new one")
         if self.forked:
@@ -109,25 +127,21 @@ class DevicePool:
                 "the pool was made before a fork and belongs to the parent process: its arrays are of no use in this "
                 "one. Make a pool in this process instead"
             )
-        if not self._lock.acquire(blocking=False):
+        if self._lock.locked():
             raise ConcurrentUseError(
                 "this thread is already inside this pool: a signal handler cannot use the pool that it interrupts"
                 if self._user == threading.get_ident()
                 else "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or one pool "
                 "per thread"
             )
-        try:
-            self._user = threading.get_ident()
-            yield
-        finally:
-            self._lock.release()
+        self._user = threading.get_ident()
+        return self._lock
 
     def check_usable(self) -> None:
-        with self._inside():
-            pass
+        self._free()
 
     def use(self, function: Callable[..., R], /, *args: Any) -> R:
-        with self._inside():
+        with self._free():
             return function(*args)
 
     def plainly(self, function: Callable[..., R], /, *args: Any) -> R:
@@ -142,32 +156,52 @@ class DevicePool:
     # ---- sending -----------------------------------------------------------------------------
 
     def send(self, action: Any, env_id: Any = None) -> None:
-        with self._inside():
+        with self._free():
             self._send(action, env_id)
 
     def step(self, action: Any, env_id: Any = None) -> Any:
-        with self._inside():
+        with self._free():
             self._send(action, env_id)
-            return self._recv(False)
+            result = self._shown(False)
+        return self._hand_out(result)
 
     step_all = step
 
     def _send(self, action: Any, env_id: Any) -> None:
         moved = self._on_device(action) if env_id is None else None
+        ids = None
         if moved is None:
-            which = self._checking_reader().read(action, env_id)
+            ids = self._checking_reader().read(action, env_id)
             moved = self.program.on_device(map_tree(lambda leaf: self._rows_read[leaf], self.action.tree))
         else:
-            which = None
             self._check_can_act()
-        if which is None and self._in_flight is None:
-            self.program.step(moved)
-            self._in_flight = np.ones(self.num_envs, bool)
+        if ids is None:
+            self._move(self._begun(None), self.program.step, moved)
         else:
-            mask = self._mask(which)
-            self.program.step_some(moved, mask)
-            self._in_flight = mask if self._in_flight is None else self._in_flight | mask
-        self._waits &= ~self._in_flight
+            self._move(self._begun(ids), self.program.step_some, moved, self._mask(ids))
+
+    @property
+    def _standing(self) -> Standing:
+        if self._planned is not None:
+            before, planned = self._planned
+            if self.program.now is not before:
+                self._stood = planned
+            self._planned = None
+        return self._stood
+
+    def _begun(self, ids: np.ndarray | None) -> Standing:
+        """What stands when these envs have moved, too; None: all of them."""
+        now = self._standing
+        if ids is None and now.in_flight is None:
+            return now._replace(waits=self._none, in_flight=self._all_ids)
+        ids = self._all_ids if ids is None else ids
+        in_flight = ids if now.in_flight is None else np.concatenate([now.in_flight, ids])
+        return now._replace(waits=now.waits & ~self._mask(ids), in_flight=in_flight)
+
+    def _move(self, standing: Standing, function: Callable[..., None], *args: Any) -> None:
+        """Moves envs, whereupon this stands."""
+        self._planned = self.program.now, standing
+        function(*args)
 
     def _checking_reader(self) -> _native.ActionReader:
         """The reader, which knows of which envs it must refuse actions."""
@@ -183,18 +217,19 @@ class DevicePool:
             )
             self._rows_read = self._reader.rows()
             self._told_in_flight: np.ndarray | None = None
-        if self._told_in_flight is not self._in_flight:
+        in_flight = self._standing.in_flight
+        if self._told_in_flight is not in_flight:
             self._reader.set_in_flight(None, False)
-            if self._in_flight is not None:
-                self._reader.set_in_flight(np.flatnonzero(self._in_flight), True)
-            self._told_in_flight = self._in_flight
+            if in_flight is not None:
+                self._reader.set_in_flight(in_flight, True)
+            self._told_in_flight = in_flight
         if self._settings.autoreset == "disabled":
             self._reader.set_over(self._over())
         return self._reader
 
     def _over(self) -> np.ndarray:
         """Whose episode is over and whose next one has not begun. Waits for the device."""
-        over: np.ndarray = np.asarray(self.program.now.envs.is_over) & ~self._waits
+        over: np.ndarray = np.asarray(self.program.now.envs.is_over) & ~self._standing.waits
         return over
 
     def _on_device(self, action: Any) -> Any:
@@ -203,8 +238,8 @@ class DevicePool:
             parts = list(leaves(map_trees(lambda _, part: part, self.action.tree, action)))
         except (LookupError, TypeError, ValueError):
             return None
-        if isinstance(action, Mapping) and len(action) != len(self.action.tree):
-            return None
+        if isinstance(self.action.tree, dict) and len(action) != len(self.action.tree):
+            return None  # it has ids as well
         moved = [self._results.array_on_device(part) for part in parts]
         if not moved or any(part is None for part in moved):
             return None
@@ -213,14 +248,14 @@ class DevicePool:
             name = f"action {leaf.name!r}" if leaf.name else "action"
             if part.shape != expected:
                 raise ActionError(f"{name}: expected shape {expected} (one row per env), got shape {part.shape}")
-            if part.dtype.kind not in "biuf":
+            if getattr(part.dtype, "kind", None) not in tuple("biuf"):
                 raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
         given = iter(moved)
         return map_tree(lambda _: next(given), self.action.tree)
 
     def _check_can_act(self) -> None:
-        if self._in_flight is not None:
-            first = int(np.flatnonzero(self._in_flight)[0])
+        if self._standing.in_flight is not None:
+            first = self.in_flight_ids[0]
             raise InFlightError(
                 f"env {first} is in flight: its last action has no result yet. Call recv() until its id is in "
                 "info['env_id'], then send to it again"
@@ -233,10 +268,8 @@ class DevicePool:
             )
 
     def _mask(self, ids: np.ndarray | None) -> np.ndarray:
-        if ids is None:
-            return np.ones(self.num_envs, bool)
         mask = np.zeros(self.num_envs, bool)
-        mask[ids] = True
+        mask[slice(None) if ids is None else ids] = True
         return mask
 
     # ---- resets ------------------------------------------------------------------------------
@@ -244,25 +277,24 @@ class DevicePool:
     def send_reset(
         self, env_id: Any, seeds: Sequence[int | None] | None, options: Any, preparation: Any = None
     ) -> None:
-        with self._inside():
+        with self._free():
             ids = self._read_reset(env_id, options)
             self._refuse_in_flight(ids)
-            self._begin(ids, None, seeds)
+            self._begin(ids, seeds, self._mask(ids), self._begun(ids))
 
     def reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: Any, mask: Any = None) -> Any:
-        with self._inside():
+        with self._free():
             ids = self._read_reset(env_id, options)
-            if ids is None and env_id is None and mask is None:
-                self._in_flight = None  # what was in flight is void
-            self._refuse_in_flight(ids)
-            if self._in_flight is not None:
-                raise InFlightError(
-                    "cannot reset or restore some envs while others are in flight: recv() their results first"
-                )
-            self._begin(ids, mask, seeds)
-            rows = ids if mask is None else None
-            self._in_flight = self._mask(rows)
-            return self._recv(True, rows)
+            if env_id is not None or mask is not None:  # else what was in flight is void
+                self._refuse_in_flight(ids)
+            chosen = self._mask(ids)
+            standing = self._begun(ids)._replace(in_flight=self._all_ids if ids is None else ids)
+            if mask is not None:
+                chosen = mask | self._standing.waits  # those that wait have nothing to show yet
+                seeds = seeds and [seed if one else None for seed, one in zip(seeds, mask, strict=True)]
+            self._begin(ids, seeds, chosen, standing)
+            result = self._shown(True, None if mask is None else chosen)
+        return self._hand_out(result)
 
     def _read_reset(self, env_id: Any, options: Any) -> np.ndarray | None:
         """The envs to reset, in order; None: all."""
@@ -279,36 +311,36 @@ class DevicePool:
         return ids
 
     def _refuse_in_flight(self, ids: np.ndarray | None) -> None:
-        if self._in_flight is None:
+        """All that is in flight is received at once, so that nothing else can be reset or restored meanwhile."""
+        in_flight = self._standing.in_flight
+        if in_flight is None:
             return
-        asked = np.flatnonzero(self._in_flight if ids is None else self._in_flight & self._mask(ids))
-        if len(asked):
-            raise InFlightError(
-                f"env {asked[0]} is in flight: recv() its result before you reset it, or reset() all envs"
-            )
+        for one in self._all_ids if ids is None else ids:
+            if one in in_flight:
+                raise InFlightError(
+                    f"env {one} is in flight: recv() its result before you reset it, or reset() all envs"
+                )
+        raise InFlightError("cannot reset or restore some envs while others are in flight: recv() their results first")
 
-    def _begin(self, ids: np.ndarray | None, mask: Any, seeds: Sequence[int | None] | None) -> None:
-        """Begins episodes of some envs: of those of a mask, or of all whose ids were given."""
-        which = None if ids is None and mask is None else self._mask(ids) if mask is None else np.asarray(mask)
+    def _begin(
+        self, ids: np.ndarray | None, seeds: Sequence[int | None] | None, chosen: np.ndarray, standing: Standing
+    ) -> None:
+        """Begins episodes of the chosen envs, whereupon this stands. ``seeds`` are those of ``ids``, or of all."""
         keys = has_key = None
         if seeds is not None:
-            has_key, numbers = np.zeros(self.num_envs, bool), self._seeds.copy()
-            for env_id, seed in zip(range(self.num_envs) if ids is None else ids, seeds, strict=True):
-                if seed is not None and (mask is None or mask[env_id]):
+            has_key, numbers = np.zeros(self.num_envs, bool), standing.seeds.copy()
+            for env_id, seed in zip(self._all_ids if ids is None else ids, seeds, strict=True):
+                if seed is not None:
                     has_key[env_id], numbers[env_id] = True, seed
             keys = keys_of(numbers)
-        self.program.reset(which, keys, has_key)
-        if seeds is not None:
-            self._seeds = numbers
-        mask = np.ones(self.num_envs, bool) if which is None else which
-        self._waits &= ~mask
-        self._in_flight = mask if self._in_flight is None else self._in_flight | mask
+            standing = standing._replace(seeds=numbers)
+        self._move(standing, self.program.reset, None if chosen.all() else chosen, keys, has_key)
 
     # ---- receiving ---------------------------------------------------------------------------
 
     def recv(self, timeout: float | None = None, at_least: int | None = None) -> Any:
         """What was sent. It may still be on its way to the arrays: nothing here waits, so nothing can take too long."""
-        with self._inside():
+        with self._free():
             try:
                 is_good = timeout is None or float(timeout) >= 0
             except (TypeError, ValueError, OverflowError):
@@ -322,34 +354,39 @@ class DevicePool:
                     f"recv(at_least={at_least}) is for async pools: here batch_size=num_envs, and a batch has a row "
                     "for every env that was sent to"
                 )
-            if self._in_flight is None:
+            if self._standing.in_flight is None:
                 raise NothingInFlightError(
                     "recv() with nothing in flight would wait forever: send() actions or async_reset() first"
                 )
-            return self._recv(False)
+            result = self._shown(False)
+        return self._hand_out(result)
 
-    def _recv(self, as_reset: bool, ids: np.ndarray | None = None) -> Any:
-        """The rows in flight, in the order of their ids, or in that of ``ids``."""
-        assert self._in_flight is not None
-        if ids is None and not self._in_flight.all():
-            ids = np.flatnonzero(self._in_flight).astype(np.int32)
-        result = self._results.of(self.program.now, ids, as_reset)
-        self._steps += self.num_envs if ids is None else len(ids)
-        self._batches += 1
-        self._in_flight = None
+    def _shown(self, as_reset: bool, told: np.ndarray | None = None) -> Any:
+        """The rows in flight; the infos of those in ``told`` alone."""
+        ids = self._standing.in_flight
+        assert ids is not None
+        rows = None if ids is self._all_ids or np.array_equal(ids, self._all_ids) else ids
+        return self._results.of(self.program.shown(told), rows, as_reset)
+
+    def _hand_out(self, result: R) -> R:
+        """The result, which is not in flight any more. Between the two no signal handler can raise."""
+        now = self._standing
+        count = 0 if now.in_flight is None else len(now.in_flight)
+        self._stood = now._replace(in_flight=None, steps=now.steps + count, batches=now.batches + 1)
         return result
 
     @property
     def in_flight_count(self) -> int:
-        return 0 if self._in_flight is None else int(self._in_flight.sum())
+        return len(self.in_flight_ids)
 
     @property
     def in_flight_ids(self) -> list[int]:
-        return [] if self._in_flight is None else np.flatnonzero(self._in_flight).tolist()
+        in_flight = None if self._closed else self._standing.in_flight
+        return [] if in_flight is None else sorted(in_flight.tolist())
 
     @property
     def rows_received(self) -> int:
-        return self._steps
+        return self._standing.steps
 
     def count_elsewhere(self, steps: int, episodes: int, failures: int) -> None:
         """Nothing is counted elsewhere."""
@@ -358,37 +395,46 @@ class DevicePool:
 
     def refuse_unready(self, what: str, ids: np.ndarray | None) -> None:
         """Raises if one of these envs cannot be saved or restored now."""
-        if self._in_flight is not None:
-            first = int(np.flatnonzero(self._in_flight)[0])
-            raise InFlightError(f"{what}: env {first} is in flight: recv() its result first")
-        waiting = np.flatnonzero(self._waits if ids is None else self._waits[ids])
+        asked = self._all_ids if ids is None else ids
+        in_flight = self._standing.in_flight
+        if in_flight is not None:
+            for one in asked:
+                if one in in_flight:
+                    raise InFlightError(f"env {one} is in flight, and its state is in use: recv() its result first")
+            if what == "restore":
+                self._refuse_in_flight(ids)
+        waiting = asked[self._standing.waits[asked]]
         if what == "save" and len(waiting):
-            env = waiting[0] if ids is None else ids[waiting[0]]
-            raise NeedsResetError(f"save: env {env} was never reset: call reset() first")
+            raise NeedsResetError(
+                f"env {waiting[0]} was never reset, so that there is nothing to save: its seed is its state. "
+                "reset() it first"
+            )
 
-    def restored(self, ids: np.ndarray | None) -> Any:
-        """What these envs show, after they were given states."""
-        self._waits &= ~self._mask(ids)
-        self._in_flight = self._mask(ids)
-        return self._recv(True, ids)
+    def restore(self, read: Callable[..., tuple[Any, np.ndarray | None]], given: Any, env_ids: Any) -> Any:
+        """Gives envs what was read from saved states, and returns what they show."""
+        with self._free():
+            rows, ids = read(given, env_ids)
+            self._move(self._begun(ids), self.program.load, *rows, self._all_ids if ids is None else ids)
+            result = self._shown(True)
+        return self._hand_out(result)
 
     def read_envs(self, env_ids: Any) -> np.ndarray | None:
         ids: np.ndarray | None = None if env_ids is None else self._checking_reader().read_envs(env_ids)
         return ids
 
-    def rest(self) -> dict[str, Any]:
-        """What a checkpoint has besides the arrays on the device."""
-        names = "_seeds", "_waits", "_in_flight", "_steps", "_batches"
-        return {name: getattr(self, name) for name in names}
+    def memory(self) -> tuple[Any, Standing]:
+        """All that decides how the pool goes on."""
+        return self.program.now, self._standing
 
-    def set_rest(self, rest: Mapping[str, Any]) -> None:
-        for name, value in rest.items():
-            setattr(self, name, value)
+    def set_memory(self, now: Any, standing: Standing) -> None:
+        self.program.now = self.program.on_device(now)
+        self._stood = standing
 
     # ---- what views ask ----------------------------------------------------------------------
 
     def seeds(self, env_ids: Sequence[int]) -> list[tuple[int, bool]]:
-        return [(int(self._seeds[one]), bool(self._waits[one])) for one in env_ids]
+        now = self._standing
+        return [(int(now.seeds[one]), bool(now.waits[one])) for one in env_ids]
 
     def random_states(self, env_ids: Sequence[int]) -> Any:
         raise UnsupportedError(f"np_random: {REFUSALS['np_random']}")
@@ -404,22 +450,28 @@ class DevicePool:
 
     def figures(self) -> dict[str, Any]:
         """For ``stats``. Waits for the device, and raises if an env was given a bad action there."""
-        self.check()
+        return self.use(self._figures)
+
+    def _figures(self) -> dict[str, Any]:
+        self._check()
         seconds = time.monotonic() - self._made_at
-        arrays = self._results.arrays_in(self.program.now)
+        now = self._standing
         return {
-            "batches": self._batches,
-            "steps": self._steps,
+            "batches": now.batches,
+            "steps": now.steps,
             "episodes": self.program.episodes(),
             "failures": 0,
             "restarts": 0,
-            "steps_per_second": self._steps / seconds,
+            "steps_per_second": now.steps / seconds,
             "in_flight": self.in_flight_count,
-            "memory_bytes": sum(one.nbytes for one in arrays),
+            "memory_bytes": self.program.bytes(),
         }
 
     def check(self) -> None:
         """Raises if an env was given a bad action on the device since this was asked. Waits for the device."""
+        self.use(self._check)
+
+    def _check(self) -> None:
         bad = self.program.take_bad()
         if bad is not None:
             raise ActionError(
@@ -446,10 +498,11 @@ class DevicePool:
         if self.forked:
             self._closed = True
             return
-        with self._inside():
+        with self._free():
             self._closed = True
             try:
-                self.check()
+                if not self.program.is_lost():
+                    self._check()
             finally:
-                del self.program, self._results
-                self._reader = self._in_flight = None
+                del self.program, self._results, self._planned
+                self._reader = None

@@ -8,6 +8,7 @@ arrays with a row for every env.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,8 @@ import jax
 import numpy as np
 
 from stepmill.device.functional import WorldStep
-from stepmill.device.jax_program import JaxProgram, Now
+from stepmill.device.jax_program import JaxProgram
+from stepmill.errors import ActionError
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import map_trees, tree_of
@@ -58,10 +60,8 @@ class DeviceResults:
         finally:
             self._is_plain = False
 
-    def of(self, now: Now, ids: np.ndarray | None, as_reset: bool) -> Any:
+    def of(self, step: WorldStep, ids: np.ndarray | None, as_reset: bool) -> Any:
         """The rows of some envs, or of all, as the view shows them."""
-        step = now.shown
-        assert step is not None
         if self._is_plain or self._output == "numpy":
             result = self._in_numpy(step, ids)
         else:
@@ -93,7 +93,12 @@ class DeviceResults:
     def array_on_device(self, given: Any) -> Any:
         """An array of JAX, or of the pool's other library on a GPU, as one of JAX there; None if it is neither."""
         if isinstance(given, jax.Array):
-            return jax.device_put(given, self._program.device)
+            if not isinstance(given, jax.core.Tracer) and given.is_deleted():
+                raise ActionError(
+                    "action: expected an array, got one that was deleted, as those are that jit was given"
+                )
+            is_here = given.sharding == self._program.here  # device_put takes as long as a step
+            return given if is_here else jax.device_put(given, self._program.device)
         if self._torch is not None and isinstance(given, self._torch.Tensor) and given.is_cuda:
             return jax.device_put(jax.dlpack.from_dlpack(given.detach().contiguous()), self._program.device)
         return None
@@ -134,11 +139,6 @@ class DeviceResults:
         """The same in numpy's arrays."""
         return jax.device_get(tree)
 
-    def arrays_in(self, now: Now) -> list[Any]:
-        """All arrays that a pool holds."""
-        arrays: list[Any] = jax.tree.leaves(now)
-        return arrays
-
 
 def _present(info: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     """The infos that some of the rows have, with their masks: copies."""
@@ -151,15 +151,17 @@ def _present(info: Mapping[str, Any], rows: Any) -> dict[str, Any]:
             continue  # a mask itself
         has = np.array(mask[rows])
         if has.any():
-            out[name] = _present(leaf, rows) if isinstance(leaf, Mapping) else _copy(leaf, rows, has)
+            out[name] = (
+                _present(leaf, rows)
+                if isinstance(leaf, Mapping)
+                else jax.tree.map(functools.partial(_copied, rows=rows, has=has), leaf)
+            )
             out[f"_{name}"] = has
     return out
 
 
-def _copy(leaf: Any, rows: Any, has: np.ndarray) -> Any:
-    """A copy, in which what no row has is zero."""
-    if not isinstance(leaf, np.ndarray):  # a final observation, of which the caller makes something else
-        return leaf
+def _copied(leaf: Any, rows: Any, has: np.ndarray) -> np.ndarray:
+    """A copy of some rows, in which what has no info is zero."""
     out = np.array(leaf[rows])
     out[~has] = 0
     return out

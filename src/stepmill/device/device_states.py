@@ -17,7 +17,7 @@ class Rows(NamedTuple):
     """What decides how some envs go on, and what they showed last: a row per env in every array."""
 
     envs: Any
-    observation: Any
+    shown: Any
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class DeviceMemory(NamedTuple):
 
     origin: StateOrigin
     now: Any
-    rest: dict[str, Any]
+    standing: Any
 
 
 class DeviceKeeper:
@@ -91,24 +91,19 @@ class DeviceKeeper:
         ids = self._pool.read_envs(env_ids)
         self._pool.refuse_unready("save", ids)
         program = self._pool.program
-        now = program.now
-        assert now.shown is not None
         all_ids = np.arange(self._pool.num_envs, dtype=np.int32)
-        rows = Rows(now.envs, now.shown.observation)
+        rows = Rows(program.now.envs, program.now.shown)
         return DeviceStates(self._origin, program.take(rows, all_ids if ids is None else ids))
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments."""
-        return self._pool.use, (self._restore, given, env_ids)
+        return self._pool.restore, (self._read, given, env_ids)
 
-    def _restore(self, given: Any, env_ids: Any) -> Any:
+    def _read(self, given: Any, env_ids: Any) -> tuple[Rows, np.ndarray | None]:
         ids = self._pool.read_envs(env_ids)
-        count = self._pool.num_envs if ids is None else len(ids)
-        rows = self._rows_of(given, count)
+        rows = self._rows_of(given, self._pool.num_envs if ids is None else len(ids))
         self._pool.refuse_unready("restore", ids)
-        each = np.arange(count, dtype=np.int32) if ids is None else ids
-        self._pool.program.load(rows.envs, rows.observation, each)
-        return self._pool.restored(ids)
+        return rows, ids
 
     def _rows_of(self, given: Any, count: int) -> Rows:
         """One row per env, from what the user gave."""
@@ -142,17 +137,14 @@ class DeviceKeeper:
     def save_all(self, by: str | None) -> DeviceMemory:
         """All that decides how the pool goes on."""
         _check_way("checkpoint", by)
-        return DeviceMemory(self._origin, *self._pool.use(self._all))
-
-    def _all(self) -> tuple[Any, dict[str, Any]]:
-        return jax.device_get(self._pool.program.now), self._pool.rest()
+        now, standing = self._pool.use(self._pool.memory)
+        return DeviceMemory(self._origin, jax.device_get(now), standing)
 
     def restore_all(self, memory: DeviceMemory) -> None:
         """Makes a new pool what another one was."""
         if memory.origin != self._origin:
             memory.origin.refuse("resume", self._origin, 0)
-        self._pool.program.now = self._pool.program.on_device(memory.now)
-        self._pool.set_rest(memory.rest)
+        self._pool.set_memory(memory.now, memory.standing)
 
 
 def _taken(rows: Rows, places: np.ndarray) -> Rows:

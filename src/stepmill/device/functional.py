@@ -2,25 +2,28 @@
 
 Keys: env i has a key of its own, made of its seed as ``jax.random.PRNGKey`` does. A step splits it in two: one for the
 next step, one for the env's ``step``, or for its ``reset`` if that is what the step does. With ``same_step``, where a
-step may be followed by a reset, it splits it in three. A reset that was asked for splits it in two. So an env depends
-on its seed and its actions alone, and not on how many others there are.
+step may be followed by a reset, it splits it in three, and the last one is for resets. A reset that was asked for does
+the same as a step that is one. So an env depends on its seed and its actions alone, and not on how many others there
+are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, UnsupportedError
 from stepmill.hosts.infos import engine_keys
 from stepmill.settings import Autoreset, check_seeds
-from stepmill.sources.jax_world import JaxWorld
+from stepmill.sources.jax_world import Begun, JaxWorld, Moved
 from stepmill.values.trees import map_tree, tree_of
+
+R = TypeVar("R")
 
 # Resets that are not cheap are done so many at a time: this part of the envs, and at least these.
 _PART, _LEAST = 16, 8
@@ -65,6 +68,11 @@ class WorldRules:
     """
 
     def __init__(self, world: JaxWorld, num_envs: int, autoreset: Autoreset, max_episode_steps: int | None) -> None:
+        if jax.config.jax_default_prng_impl != "threefry2x32":
+            raise UnsupportedError(
+                f"{world.id}: the keys of pools are those of threefry2x32, and jax_default_prng_impl says "
+                f"{jax.config.jax_default_prng_impl}: leave that option as it is"
+            )
         self.world, self.num_envs, self._same_step = world, num_envs, autoreset == "same_step"
         self._limit = max_episode_steps
         self._part = min(num_envs, max(_LEAST, math.ceil(num_envs / _PART)))
@@ -73,21 +81,36 @@ class WorldRules:
     def _learn_forms(self, taken: frozenset[str]) -> None:
         """The types of what a reset and a step give: they have to be the same, whichever it was."""
         key = jax.ShapeDtypeStruct((2,), jnp.uint32)
-        begun = jax.eval_shape(self.world.reset, key)
+        begun = self._forms_of(Begun, self.world.reset, key)
         action = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self._no_action())
-        moved = jax.eval_shape(self.world.step, key, begun.state, action)
-        for name in ("state", "observation"):
-            forms = [jax.tree.map(lambda one: one.shape, getattr(one, name)) for one in (begun, moved)]
-            if forms[0] != forms[1]:
-                raise ConfigError(
-                    f"{self.world.id}: a reset and a step must give {name}s of the same form, but they are {forms[0]} "
-                    f"and {forms[1]}"
-                )
-        self._types = {
-            name: jax.tree.map(lambda one: one.dtype, getattr(moved, name)) for name in ("state", "observation")
-        }
+        moved = self._forms_of(Moved, self.world.step, key, begun.state, action)
+        if _types(moved.state) != _types(begun.state) and _shapes(moved.state) == _shapes(begun.state):
+            # A step that makes 0.5 of 0: what it shows of that tells the types of the steps after it.
+            moved = self._forms_of(Moved, self.world.step, key, moved.state, action)
+        scalars = {name: getattr(moved, name).shape for name in ("reward", "terminated", "truncated")}
+        if any(scalars.values()):
+            self._refuse("a step must give a scalar for each of these", scalars)
+        if _shapes(moved.state) != _shapes(begun.state):
+            self._refuse("a reset and a step must give states of the same form", _shapes(begun.state), moved.state)
+        space = tree_of(self.world.observation_space)
+        expected = map_tree(lambda one: one.shape, space)
+        for told in (begun, moved):
+            if _shapes(told.observation) != expected:
+                self._refuse("observations must have the form of their space", expected, told.observation)
+        shown = map_tree(lambda one: jax.dtypes.canonicalize_dtype(one.dtype), space)
+        self._types = {"state": _types(moved.state), "observation": shown}
         infos = [{key: one for key, one in told.info.items() if key not in taken} for told in (begun, moved)]
         self._begun_infos, self._moved_infos = infos
+
+    def _forms_of(self, kind: type[R], function: Callable[..., R], *args: Any) -> R:
+        forms = jax.eval_shape(function, *args)
+        if not isinstance(forms, kind):
+            raise ConfigError(f"{self.world.id}: expected a {kind.__name__}, got a {type(forms).__name__}")
+        return forms
+
+    def _refuse(self, rule: str, expected: Any, got: Any = None) -> NoReturn:
+        shapes = f"got shapes {expected}" if got is None else f"expected shapes {expected}, got {_shapes(got)}"
+        raise ConfigError(f"{self.world.id}: {rule}: {shapes}")
 
     def _no_action(self) -> Any:
         return map_tree(
@@ -108,10 +131,10 @@ class WorldRules:
 
     def reset(self, envs: Envs, which: jax.Array | None = None) -> tuple[Envs, WorldStep]:
         """Begins an episode of all envs, or of some. What is shown of the others means nothing."""
-        key, now = _split(envs.key, 2)
+        key, _, fresh_key = self._split(envs.key)
         mask = jnp.ones(self.num_envs, bool) if which is None else which
         shown = jax.tree.map(lambda leaf: jnp.zeros((self.num_envs, *leaf.shape), leaf.dtype), self._forms())
-        rows = self._begin(mask, now, (envs.state, *shown), all_of_them=which is None)
+        rows = self._begin(mask, fresh_key, (envs.state, *shown), all_of_them=which is None)
         state, observation, infos = rows
         no, zero = jnp.zeros(self.num_envs, bool), jnp.zeros(self.num_envs, jnp.float32)
         fresh = Envs(key, state, no, jnp.zeros(self.num_envs, jnp.int32), zero)
@@ -129,9 +152,9 @@ class WorldRules:
 
         ``which``: the envs that may be reset. The others are stepped as well, and the caller throws that away.
         """
-        key, now, later = (*_split(envs.key, 2), None) if not self._same_step else _split(envs.key, 3)
+        key, step_key, reset_key = self._split(envs.key)
         resets = envs.is_over if which is None else envs.is_over & which
-        moved = jax.vmap(self.world.step)(now, envs.state, action)
+        moved = jax.vmap(self.world.step)(step_key, envs.state, action)
         reward = jnp.where(resets, 0, jnp.asarray(moved.reward, jnp.float32))
         elapsed = jnp.where(resets, 0, envs.elapsed + 1)
         episode_return = jnp.where(resets, 0, envs.episode_return) + reward
@@ -144,7 +167,7 @@ class WorldRules:
         extra = {name: self._zeros_of(form) for name, form in self._begun_infos.items() if name not in infos}
         rows = self._typed("state", moved.state), self._typed("observation", moved.observation), {**infos, **extra}
         begins = resets | ended if self._same_step else resets
-        state, observation, told = self._begin(begins, now if later is None else later, rows)
+        state, observation, told = self._begin(begins, reset_key, rows)
         info = self._counts(jnp.where(begins, 0, elapsed), ended, episode_return, elapsed)
         info |= self._masked(told, self._begun_infos, begins, self._moved_infos)
         if self._same_step:
@@ -157,6 +180,17 @@ class WorldRules:
         )
 
     # ---- their parts -------------------------------------------------------------------------
+
+    def _split(self, keys: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The next key of each env, that of its step, and that of its reset."""
+        count = 3 if self._same_step else 2
+        if jax.config.jax_threefry_partitionable:
+            # The keys that split makes, one by one: XLA leaves out those that nobody uses. Many worlds step without.
+            key, *others = (jax.vmap(lambda key, i=i: jax.random.fold_in(key, i))(keys) for i in range(count))
+        else:
+            made = jax.vmap(lambda key: jax.random.split(key, count))(keys)
+            key, *others = (made[:, i] for i in range(count))
+        return key, others[0], others[-1]
 
     def _begin(self, which: jax.Array, keys: jax.Array, rows: Any, *, all_of_them: bool = False) -> Any:
         """Rows of state, observation and infos, in which those of new episodes take the place of some."""
@@ -190,7 +224,7 @@ class WorldRules:
         return jax.lax.while_loop(lambda carry: carry[0].any(), some, (which, rows))[1]
 
     def _typed(self, name: str, tree: Any) -> Any:
-        """The same with the types that a step gives: a reset may use numbers of Python, whose types are weak."""
+        """States with the types that a step gives, as a reset may use numbers of Python; observations with their space's."""
 
         def one(leaf: Any, dtype: Any) -> Any:
             is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
@@ -221,6 +255,14 @@ class WorldRules:
             has = jnp.ones_like(begins) if at_reset and at_step else begins if at_reset else ~begins
             out |= _with_mask(name, leaf, has)
         return out
+
+
+def _shapes(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.shape, tree)
+
+
+def _types(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.dtype, tree)
 
 
 def _with_mask(name: str, leaf: Any, has: jax.Array) -> dict[str, Any]:
@@ -268,13 +310,7 @@ def _keys_of_array(seed: jax.Array, num_envs: int) -> jax.Array:
         )
     numbers = seed.astype(jnp.uint32)
     each = numbers if seed.ndim else numbers + jnp.arange(num_envs, dtype=jnp.uint32)
-    return jnp.stack([jnp.zeros_like(each), each], -1)
-
-
-def _split(keys: jax.Array, count: int) -> tuple[jax.Array, ...]:
-    """So many keys of each."""
-    made = jax.vmap(lambda key: jax.random.split(key, count))(keys)
-    return tuple(made[:, i] for i in range(count))
+    return jnp.stack([(each < numbers).astype(jnp.uint32), each], -1)  # seed + i may need more than 32 bits
 
 
 def select(mask: jax.Array, yes: Any, no: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,9 @@ from stepmill.errors import UsageError
 from stepmill.settings import ActionBounds
 from stepmill.values.spaces import ArrayLeaf, FlatSpace, LeafKind
 from stepmill.values.trees import map_tree, map_trees
+
+# What an info says of the end of an episode.
+_ENDS = {"episode_return", "episode_length", "final_obs", "final_info"}
 
 
 class Notes(NamedTuple):
@@ -28,7 +32,7 @@ class Now(NamedTuple):
 
     envs: Envs
     notes: Notes
-    shown: WorldStep | None  # the last row of every env; None: nothing was shown
+    shown: WorldStep  # the last row of every env
 
 
 class JaxProgram:
@@ -44,17 +48,22 @@ class JaxProgram:
 
     def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
-        # The envs and the notes are given away with every call, so that their memory is used again.
-        self._step = jax.jit(self._trace_step, donate_argnums=(0, 1))
-        self._step_some = jax.jit(self._trace_step_some, donate_argnums=(0, 1))
-        self._reset = jax.jit(self._trace_reset, donate_argnums=(0, 1))
-        self._load = jax.jit(self._trace_load, donate_argnums=(0, 1))
+        self.here = jax.sharding.SingleDeviceSharding(device)
+        # The envs and the notes are given away with every call, so that their memory is used again. Where all arguments
+        # are has to be said: else JAX compiles once more for those that it may move, such as jnp.zeros(...).
+        self._step, self._step_some, self._reset, self._load = (
+            jax.jit(one, donate_argnums=(0, 1), in_shardings=self.here)
+            for one in (self._trace_step, self._trace_step_some, self._trace_reset, self._trace_load)
+        )
         self._take = jax.jit(lambda tree, ids: jax.tree.map(lambda leaf: leaf[ids], tree))
+        self._told = jax.jit(_told)
         notes = Notes(jnp.int32(rules.num_envs), jnp.zeros(2, jnp.uint32))
         with jax.default_device(device):
             envs = jax.jit(rules.new)(jnp.asarray(keys_of(seeds)))
-        envs, notes = jax.device_put((envs, notes), device)
-        self.now = Now(envs, notes, None)
+        no_action = map_tree(lambda leaf: self._no_rows(action.leaves[leaf]), action.tree)
+        forms = jax.eval_shape(self._step, envs, notes, no_action).shown
+        shown = jax.tree.map(lambda form: np.zeros(form.shape, form.dtype), forms)
+        self.now: Now = self.on_device(Now(envs, notes, shown))
 
     def on_device(self, tree: Any) -> Any:
         """Copies of arrays of the host; arrays of JAX only move if they are elsewhere."""
@@ -66,27 +75,50 @@ class JaxProgram:
 
     def step(self, action: Any) -> None:
         """Steps all envs."""
-        now = self._whole()
-        _native.call_into(self, "now", self._step, now.envs, now.notes, action)
+        self._move(self._step, action)
 
     def step_some(self, action: Any, which: np.ndarray) -> None:
         """Steps some of them. ``action`` has a row for each; those of the others are not looked at."""
-        now = self._whole()
-        shown = self._shown()
-        _native.call_into(self, "now", self._step_some, now.envs, now.notes, shown, action, self.on_device(which))
+        self._move(self._step_some, self.now.shown, action, self.on_device(which))
 
     def reset(self, which: np.ndarray | None, keys: np.ndarray | None, has_key: np.ndarray | None) -> None:
         """Begins episodes of all envs, or of some, of which some may be given keys."""
-        now = self._whole()
-        shown = None if which is None else self._shown()
-        given = self.on_device((which, keys, has_key))
-        _native.call_into(self, "now", self._reset, now.envs, now.notes, shown, *given)
+        self._move(self._reset, None if which is None else self.now.shown, *self.on_device((which, keys, has_key)))
 
-    def load(self, envs: Envs, observation: Any, ids: np.ndarray) -> None:
+    def load(self, envs: Envs, shown: WorldStep, ids: np.ndarray) -> None:
         """Makes some envs what others were."""
-        now = self._whole()
-        given = self.on_device((envs, observation, ids))
-        _native.call_into(self, "now", self._load, now.envs, now.notes, self._shown(), *given)
+        self._move(self._load, self.now.shown, *self.on_device((envs, shown, ids)))
+
+    def _move(self, function: Any, *args: Any) -> None:
+        before = self._whole()
+        _native.call_into(self, "now", function, before.envs, before.notes, *args)
+        if isinstance(self.now.notes.bad, jax.core.Tracer):
+            self.now = before
+            raise UsageError(
+                "a pool cannot be used in a function that JAX traces, where nothing happens yet: pool.functional() "
+                "returns functions that can"
+            )
+
+    def _whole(self) -> Now:
+        if self.is_lost():
+            raise UsageError(
+                "the envs of this pool are lost, because a call failed or was interrupted in the middle of a step: "
+                "make a new pool"
+            )
+        return self.now
+
+    def is_lost(self) -> bool:
+        """Whether the envs were given away to a program that has not returned others."""
+        return bool(self.now.notes.bad.is_deleted())
+
+    # ---- what is asked about them ------------------------------------------------------------
+
+    def shown(self, told: np.ndarray | None) -> WorldStep:
+        """The last row of every env. With infos of some of them, if ``told`` says so."""
+        shown = self.now.shown
+        if told is None:
+            return shown
+        return shown._replace(info=self._told(shown.info, self.on_device(told)))
 
     def take(self, tree: Any, ids: np.ndarray) -> Any:
         """Some rows of arrays on the device."""
@@ -94,7 +126,7 @@ class JaxProgram:
 
     def take_bad(self) -> int | None:
         """The first env that was given a bad action since this was asked; None: none was. Waits for the device."""
-        bad = int(self.now.notes.bad)
+        bad = int(self._whole().notes.bad)
         if bad == self.rules.num_envs:
             return None
         self.now = self.now._replace(notes=self.now.notes._replace(bad=self.on_device(np.int32(self.rules.num_envs))))
@@ -105,19 +137,9 @@ class JaxProgram:
         low, high = map(int, np.asarray(self.now.notes.episodes))
         return low | high << 32
 
-    def _whole(self) -> Now:
-        if self.now.notes.bad.is_deleted():
-            raise UsageError("an interrupted call has lost the envs of this pool: make a new one")
-        return self.now
-
-    def _shown(self) -> WorldStep:
-        if self.now.shown is None:
-            action = map_tree(lambda leaf: self._no_rows(self._action.leaves[leaf]), self._action.tree)
-            forms = jax.eval_shape(self.rules.step, self.now.envs, action)[1]
-            zeros = jax.tree.map(lambda form: np.zeros(form.shape, form.dtype), forms)
-            self.now = self.now._replace(shown=self.on_device(zeros))
-        assert self.now.shown is not None
-        return self.now.shown
+    def bytes(self) -> int:
+        """The size of all arrays of the pool."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.now))
 
     def _no_rows(self, leaf: ArrayLeaf) -> Any:
         return jax.ShapeDtypeStruct((self.rules.num_envs, *leaf.shape), jax.dtypes.canonicalize_dtype(leaf.dtype))
@@ -142,19 +164,14 @@ class JaxProgram:
         if keys is not None:
             envs = envs._replace(key=select(has_key, keys, envs.key))
         envs, step = self.rules.reset(envs, which)
-        if shown is not None:
-            step = step._replace(observation=select(which, step.observation, shown.observation))
-        return Now(envs, notes, step)
+        return Now(envs, notes, step if shown is None else select(which, step, shown))
 
-    def _trace_load(self, envs: Envs, notes: Notes, shown: WorldStep, given: Envs, observation: Any, ids: Any) -> Now:
-        def put(to: jax.Array, rows: jax.Array) -> jax.Array:
-            return to.at[ids].set(rows)
-
-        return Now(
-            jax.tree.map(put, envs, given),
-            notes,
-            shown._replace(observation=jax.tree.map(put, shown.observation, observation)),
-        )
+    def _trace_load(self, envs: Envs, notes: Notes, shown: WorldStep, given: Envs, step: WorldStep, ids: Any) -> Now:
+        """What ended the episode that a state is of is not told again: a restore shows what a reset shows."""
+        ends = {name: leaf for name, leaf in step.info.items() if name.removeprefix("_") in _ENDS}
+        step = step._replace(info={**step.info, **_told(ends, jnp.zeros(len(ids), bool))})
+        envs, shown = jax.tree.map(lambda to, rows: to.at[ids].set(rows), (envs, shown), (given, step))
+        return Now(envs, notes, shown)
 
     def _judge(self, action: Any) -> tuple[Any, jax.Array]:
         """The action in the types of JAX, and whose was bad. What cannot be passed on is put into the space."""
@@ -163,16 +180,33 @@ class JaxProgram:
         def one(leaf_id: int, given: Any) -> Any:
             nonlocal is_bad
             leaf = self._action.leaves[leaf_id]
-            wrong = jnp.isnan(given) if jnp.issubdtype(given.dtype, jnp.floating) else jnp.zeros(given.shape, bool)
+            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
             low, high = (np.reshape(one, leaf.shape) if len(one) > 1 else one[0] for one in (leaf.low, leaf.high))
+            wrong = jnp.zeros(given.shape, bool)
             if leaf.kind != LeafKind.BOX or self._bounds == "error":
                 wrong |= (given < low) | (given > high)
+            if jnp.issubdtype(given.dtype, jnp.floating):
+                wrong |= jnp.isnan(given)
+                if not jnp.issubdtype(dtype, jnp.floating):
+                    wrong |= given != jnp.floor(given)
+                    given = jnp.round(jnp.nan_to_num(given))
             is_bad |= wrong.reshape(self.rules.num_envs, -1).any(1)
             if leaf.kind != LeafKind.BOX or self._bounds == "clip":
                 given = jnp.clip(given, low, high)
-            return given.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
+            return given.astype(dtype)
 
         return map_trees(one, self._action.tree, action), is_bad
+
+
+def _told(info: Mapping[str, Any], which: jax.Array) -> dict[str, Any]:
+    """Infos of which only these rows mean something."""
+
+    def one(name: str, leaf: Any) -> Any:
+        if isinstance(leaf, Mapping):
+            return _told(leaf, which)
+        return leaf & which if name.startswith("_") and name[1:] in info else leaf
+
+    return {name: one(name, leaf) for name, leaf in info.items()}
 
 
 def _noted(notes: Notes, step: WorldStep, is_bad: jax.Array) -> Notes:

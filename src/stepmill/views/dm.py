@@ -80,6 +80,9 @@ class DmPool(PoolView, Generic[Array]):
         engine.show_as(step, begin, players=True)
         self._take_engine_calls(DmPool)
 
+    def _show_in_programs(self) -> tuple[Callable[[Any], Any], bool]:
+        return functools.partial(timestep_of, self._settings.autoreset == "same_step"), True
+
     def observation_spec(self) -> Any:
         """The observation of a single env."""
         return self._pool_spec.observation_spec()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
 import numpy as np
@@ -37,6 +37,9 @@ class GymPool(PoolView, Generic[Array]):
                 lambda result: output.before_info(_translate(result)), lambda result: output(result[0])[0], players=True
             )
         self._take_engine_calls(GymPool)
+
+    def _show_in_programs(self) -> tuple[Callable[[Any], Any], bool]:
+        return _translate, True
 
     @property
     def observation_space(self) -> spaces.Space[Any]:

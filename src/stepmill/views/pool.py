@@ -760,6 +760,59 @@ class PoolView(Uncopyable):
             )
         return self._engine.use(pure)
 
+    def xla(self) -> tuple[Any, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        """The pool as functions for programs that JAX compiles: ``jax.jit``, ``lax.scan``, ``fori_loop``.
+
+        The results have the shape of this view, with arrays of JAX: always ``batch_size`` rows, and always the same
+        infos, in which what a batch does not have is 0, and False in the mask beside it. Without x64, 64-bit numbers
+        become 32-bit ones. While such a program runs, it has the pool: other calls are a ``ConcurrentUseError``, and
+        Ctrl-C is seen after the program's call. If one fails, JAX raises an error of its own with the text; the pool's
+        next call raises ours, as ``xla_error`` shows it.
+
+        Returns:
+            ``(handle, recv, send, step)``. ``recv(handle)`` and ``step(handle, action, env_id=None)`` return
+            ``(handle, results)``; ``send(handle, action, env_id=None)`` returns ``handle``. Each call takes the handle
+            of the one before it, which is what keeps them in order.
+
+        Raises:
+            MissingPackageError: JAX is not installed.
+            UnsupportedError: JAX is too old; or these envs do not fit a program: they have several players or parts
+                that are not arrays, or live on a cluster, or are a JAX world, which ``functional`` is for.
+
+        Example:
+            >>> import jax, jax.numpy as jnp
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> handle, recv, send, step = pool.xla()
+            >>> obs, info = pool.reset()
+            >>> @jax.jit
+            ... def lean(handle, obs):
+            ...     def once(carry, _):
+            ...         handle, obs = carry
+            ...         handle, (obs, reward, *_) = step(handle, (obs[:, 2] > 0).astype(int))
+            ...         return (handle, obs), reward
+            ...     return jax.lax.scan(once, (handle, obs), length=100)
+            >>> _, rewards = lean(handle, jnp.asarray(obs))
+            >>> rewards.shape
+            (100, 4)
+        """
+        from stepmill.views.xla import xla_functions
+
+        self._check_can("xla")
+        self._engine.check_usable()
+        return xla_functions(self._engine, self._settings, *self._show_in_programs())
+
+    @property
+    def xla_error(self) -> BaseException | None:
+        """The last exception inside of a program of ``xla``; None if there was none.
+
+        The next call of the pool raises it, unless you have looked at it here.
+        """
+        return None if not isinstance(self._engine, _native.Engine) else _native.EngineXla.error(self._engine)
+
+    def _show_in_programs(self) -> tuple[Callable[[Any], Any], bool]:
+        """What makes a result of this view from one of the gymnasium view; and whether infos say which players there are."""
+        return lambda result: result, False
+
     def check(self) -> None:
         """Raises if an env was given a bad action in an array on a device, which ``step`` does not look at.
 
@@ -804,7 +857,6 @@ class PoolView(Uncopyable):
             >>> obs, info = pool.reset()
             >>> page.close()
         """
-        self._check_can("watch")
         if self.closed or self._host.forked:
             self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
         from stepmill.tools.watching.watch import page_of
@@ -889,7 +941,8 @@ class PoolView(Uncopyable):
 
 
 def watched(pool: PoolView) -> WatchedPool:
-    """What a page shows of a pool."""
+    """What a page shows of a pool. Raises if no page can show it."""
+    pool._check_can("watch")
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return WatchedPool(pool._engine, pool._pool_spec.id, pool.num_envs, facts)

@@ -388,8 +388,6 @@ def test_results_are_numpy_arrays_as_envpools(envpool: Any) -> None:
 
 def test_what_is_not_there_says_so(envpool: Any) -> None:
     env = envpool.make_gym("CartPole-v1")
-    with pytest.raises(errors.UnsupportedError, match="xla"):
-        env.xla()
     with pytest.warns(UserWarning, match="no effect"):
         env.seed(3)
     with pytest.raises(RuntimeError, match="render_mode"):

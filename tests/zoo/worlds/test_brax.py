@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 jax = pytest.importorskip("jax")
 pytest.importorskip("brax")
 
-from stepmill.errors import ConfigError, UnknownConfigError, UnknownEnvError  # noqa: E402
+import numpy as np  # noqa: E402
+
+from stepmill.errors import ConfigError, UnknownConfigError, UnknownEnvError, UnsupportedError  # noqa: E402
 from stepmill.zoo.worlds import brax as adapter  # noqa: E402
 from stepmill.zoo.worlds.brax import envs, names, training, world_of  # noqa: E402
-from support.worlds import follow  # noqa: E402
+from support.worlds import compare_with_a_loop, follow  # noqa: E402
 
 # Each takes many seconds to compile.
 QUICK = ("fast", "inverted_pendulum")
@@ -43,6 +46,13 @@ def make(name: str, **arguments: Any) -> Any:
 def test_equal_to_the_suite(name: str) -> None:
     ends = follow(world_of(name, {}), *oracle(make(name)), steps=40)
     assert ends["terminated"] or name not in ("inverted_pendulum", "hopper", "walker2d")
+
+
+@pytest.mark.parametrize(
+    "name", ["fast", *(pytest.param(one, marks=pytest.mark.slow) for one in ("inverted_pendulum", "reacher"))]
+)
+def test_beside_a_plain_loop(name: str) -> None:
+    compare_with_a_loop(f"brax:{name}", *oracle(make(name)))
 
 
 @pytest.mark.slow
@@ -80,3 +90,22 @@ def test_env_objects() -> None:
     for wrapped in (training.AutoResetWrapper(env), envs.Wrapper(training.EpisodeWrapper(env, 10, 1))):
         with pytest.raises(ConfigError, match=r"got an env in Brax's (AutoReset|Episode)Wrapper: pass it without"):
             world_of(wrapped, {})
+
+
+def test_pictures() -> None:
+    """MuJoCo's, where it can draw."""
+    world = world_of("inverted_pendulum", {})
+    assert world.draw is not None
+    try:
+        picture = world.draw(SimpleNamespace(pipeline_state=SimpleNamespace(q=np.zeros(2), qd=np.zeros(2))))
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    assert (picture.shape, picture.dtype) == ((240, 320, 3), np.uint8)
+    assert picture.std() > 10
+    assert world_of("fast", {}).draw is None
+
+
+@pytest.mark.skipif("swimmer" in names(), reason="this JAX has what Brax needs")
+def test_what_does_not_work_with_this_jax() -> None:
+    with pytest.raises(UnsupportedError, match=r"brax:swimmer does not work with JAX 0\..*: pip install 'jax<0.10'"):
+        world_of("swimmer", {})

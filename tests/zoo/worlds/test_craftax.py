@@ -14,7 +14,7 @@ from craftax.craftax_env import make_craftax_env_from_name  # noqa: E402
 
 from stepmill.errors import UnknownConfigError, UnknownEnvError  # noqa: E402
 from stepmill.zoo.worlds.craftax import names, world_of  # noqa: E402
-from support.worlds import follow  # noqa: E402
+from support.worlds import compare_with_a_loop, follow  # noqa: E402
 
 CLASSIC = "Craftax-Classic-Symbolic-v1"
 
@@ -41,6 +41,11 @@ def oracle(name: str) -> tuple[Any, Any]:
 )
 def test_equal_to_the_suite(name: str) -> None:
     follow(world_of(name, {}), *oracle(name))
+
+
+@pytest.mark.slow
+def test_beside_a_plain_loop() -> None:
+    compare_with_a_loop(f"craftax:{CLASSIC}", *oracle(CLASSIC))
 
 
 def test_time_limit_and_ends() -> None:

@@ -9,11 +9,13 @@ import pytest
 jax = pytest.importorskip("jax")
 gymnax = pytest.importorskip("gymnax")
 
+import matplotlib.pyplot as plt  # noqa: E402
+import numpy as np  # noqa: E402
 from gymnax.environments.environment import Environment  # noqa: E402
 
-from stepmill.errors import UnknownConfigError, UnknownEnvError  # noqa: E402
+from stepmill.errors import ResourceError, UnknownConfigError, UnknownEnvError  # noqa: E402
 from stepmill.zoo.worlds.gymnax import names, world_of  # noqa: E402
-from support.worlds import check_equal, follow  # noqa: E402
+from support.worlds import check_equal, compare_with_a_loop, follow  # noqa: E402
 
 LIMIT = 30
 SLOW = {"Freeway-MinAtar", "Seaquest-MinAtar", "Asterix-MinAtar", "SpaceInvaders-MinAtar"}  # to compile
@@ -76,6 +78,14 @@ def test_equal_to_the_autoreset_of_the_suite(name: str) -> None:
     assert ended > 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["CartPole-v1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("Catch-bsuite", "Breakout-MinAtar"))],
+)
+def test_beside_a_plain_loop(name: str) -> None:
+    assert compare_with_a_loop(f"gymnax:{name}", *oracle(*gymnax.make(name))) > 0
+
+
 def test_arguments_and_params() -> None:
     """Both are keys of the configuration, and are listed with their defaults."""
     world = world_of("DeepSea-bsuite", {"size": 5, "unscaled_move_cost": 0.5})
@@ -112,3 +122,41 @@ def test_an_env_of_ones_own_with_an_end_of_its_own() -> None:
         state = moved.state
         flags.append(bool(moved.truncated))
     assert flags == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CartPole-v1",
+        "MetaMaze-misc",
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Breakout-MinAtar")
+        ),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("Catch-bsuite", "Pong-misc", "PointRobot-misc")),
+        pytest.param("FourRooms-misc", marks=pytest.mark.slow),
+    ],
+)
+def test_pictures(name: str) -> None:
+    """Those of Gymnax's Visualizer; its figures do not stay."""
+    world = world_of(name, {})
+    assert world.draw is not None
+    state = jax.tree.map(np.asarray, jax.jit(world.reset)(jax.random.PRNGKey(0)).state)
+    before = plt.get_fignums()
+    picture = world.draw(state)
+    assert (picture.shape, picture.dtype) == ((500, 600, 3), np.uint8)
+    assert picture.std() > 10
+    assert plt.get_fignums() == before
+
+
+def test_no_pictures() -> None:
+    assert world_of("DeepSea-bsuite", {}).draw is None
+
+
+def test_what_it_downloads_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> Any:
+        raise OSError("no route to the host")
+
+    monkeypatch.setitem(gymnax.registration._registry, "MNISTBandit-bsuite", make)
+    with pytest.raises(ResourceError, match="gymnax:MNISTBandit-bsuite downloads data when it is made, which failed"):
+        world_of("MNISTBandit-bsuite", {})

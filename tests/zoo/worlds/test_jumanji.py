@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -9,17 +10,16 @@ import pytest
 jax = pytest.importorskip("jax")
 jumanji = pytest.importorskip("jumanji")
 
+import matplotlib.pyplot as plt  # noqa: E402
+import numpy as np  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 from jumanji.wrappers import MultiToSingleWrapper  # noqa: E402
 
-from stepmill.errors import UnknownConfigError, UnknownEnvError, UnsupportedError  # noqa: E402
+from stepmill.errors import ResourceError, UnknownConfigError, UnknownEnvError, UnsupportedError  # noqa: E402
 from stepmill.zoo.worlds.jumanji import names, world_of  # noqa: E402
-from support.worlds import follow  # noqa: E402
+from support.worlds import compare_with_a_loop, follow  # noqa: E402
 
 QUICK = {"Snake-v1", "Maze-v0", "Knapsack-v1", "RubiksCube-partly-scrambled-v0"}
-
-# BinPack's, in JAX 0.10.
-pytestmark = pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")
 
 
 def oracle(env: Any) -> tuple[Any, Any]:
@@ -30,7 +30,9 @@ def oracle(env: Any) -> tuple[Any, Any]:
         return state, as_dict(timestep.observation)
 
     def step(key: Any, state: Any, action: Any) -> Any:
-        state, timestep = env.step(state, action)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "scatter inputs have incompatible types", FutureWarning)  # BinPack's
+            state, timestep = env.step(state, action)
         ends, goes_on = timestep.last(), timestep.discount > 0
         flags = ends & ~goes_on, ends & goes_on
         info = dict(timestep.extras, discount=timestep.discount)
@@ -49,6 +51,13 @@ def as_dict(value: Any) -> Any:
 )
 def test_equal_to_the_suite(name: str) -> None:
     follow(world_of(name, {}), *oracle(jumanji.make(name)))
+
+
+@pytest.mark.parametrize(
+    "name", ["Snake-v1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("TSP-v1", "Tetris-v0"))]
+)
+def test_beside_a_plain_loop(name: str) -> None:
+    assert compare_with_a_loop(f"jumanji:{name}", *oracle(jumanji.make(name))) > 0
 
 
 def test_spaces() -> None:
@@ -98,3 +107,30 @@ def test_errors() -> None:
         world_of("snake-v0", {})
     with pytest.raises(UnknownConfigError, match="no config key 'num_row', did you mean 'num_rows'"):
         world_of("Snake-v1", {"num_row": 5})
+
+
+@pytest.mark.parametrize(
+    "name", [one if one in ("Snake-v1", "Maze-v0") else pytest.param(one, marks=pytest.mark.slow) for one in names()]
+)
+def test_pictures(name: str) -> None:
+    """The viewer's, without a window, and without figures that stay."""
+    world = world_of(name, {})
+    assert world.draw is not None
+    state = jax.tree.map(np.asarray, jax.jit(world.reset)(jax.random.PRNGKey(0)).state)
+    before = plt.get_fignums(), plt.isinteractive()
+    picture = world.draw(state)
+    assert (picture.dtype, picture.ndim, picture.shape[2]) == (np.uint8, 3, 3)
+    assert picture.std() > 10
+    np.testing.assert_array_equal(world.draw(state), picture)
+    assert (plt.get_fignums(), plt.isinteractive()) == before
+
+
+def test_what_it_downloads_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(*_: Any, **__: Any) -> Any:
+        raise ConnectionError("no route to the hub")
+
+    monkeypatch.setattr(jumanji, "make", make)
+    with pytest.raises(ResourceError, match=r"jumanji:Sokoban-v0 downloads data when it is made, which failed: Connec"):
+        world_of("Sokoban-v0", {})
+    with pytest.raises(ConnectionError):
+        world_of("Snake-v1", {})

@@ -11,9 +11,9 @@ pgx = pytest.importorskip("pgx")
 
 from gymnasium import spaces  # noqa: E402
 
-from stepmill.errors import UnknownConfigError, UnknownEnvError  # noqa: E402
+from stepmill.errors import UnknownConfigError, UnknownEnvError, UnsupportedError  # noqa: E402
 from stepmill.zoo.worlds.pgx import names, world_of  # noqa: E402
-from support.worlds import follow  # noqa: E402
+from support.worlds import compare_with_a_loop, follow  # noqa: E402
 
 QUICK = {"connect_four", "tic_tac_toe", "kuhn_poker"}
 
@@ -38,6 +38,14 @@ def oracle(env: Any) -> tuple[Any, Any]:
 def test_equal_to_the_suite(name: str) -> None:
     """Most actions are illegal in most games, and end them; those of 2048, poker and MinAtar are not."""
     follow(world_of(name, {}), *oracle(pgx.make(name)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tic_tac_toe", *(pytest.param(one, marks=pytest.mark.slow) for one in ("connect_four", "kuhn_poker", "2048"))],
+)
+def test_beside_a_plain_loop(name: str) -> None:
+    assert compare_with_a_loop(f"pgx:{name}", *oracle(pgx.make(name))) > 0
 
 
 @pytest.mark.parametrize("name", ["connect_four", pytest.param("go_9x9", marks=pytest.mark.slow)])
@@ -81,6 +89,11 @@ def test_arguments() -> None:
         world_of("go_9x9", {"komy": 6.5})
     with pytest.raises(UnknownEnvError, match="unknown env id 'pgx:connectfour', did you mean pgx:connect_four"):
         world_of("connectfour", {})
+
+
+def test_bridge_is_made_as_an_object() -> None:
+    with pytest.raises(UnsupportedError, match=r"pgx:bridge_bidding reads tables .*: pass pgx.bridge_bidding.Bridge"):
+        world_of("bridge_bidding", {})
 
 
 def test_env_objects() -> None:

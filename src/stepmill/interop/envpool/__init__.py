@@ -133,12 +133,6 @@ class EnvPool(PoolView):
         """Does nothing but warn, as in EnvPool: ``make(seed=...)`` and ``reset(seed=...)`` seed the envs."""
         warnings.warn("seed() has no effect: use make(..., seed=...) or reset(seed=...)", stacklevel=2)
 
-    def xla(self) -> NoReturn:
-        """Raises: there are no functions for ``jax.jit`` here."""
-        raise UnsupportedError(
-            "xla: a pool cannot be stepped inside of jax.jit. Call send and recv between jitted parts"
-        )
-
     def _reset_call(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> Call[Any]:
         """A reset. That of all envs in async mode is sent at once, and the call receives those that are ready first."""
         if not self.is_async or env_id is not None or (options and "reset_mask" in options):
@@ -212,6 +206,9 @@ class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, np.ndarray], gymnasium.Env[A
             method: Any = GymnasiumEnvPool.step
             self.step = method.made_by(type(engine).step, engine)  # the same, without a call in between
 
+    def _show_in_programs(self) -> tuple[Callable[[Any], Any], bool]:
+        return self._results.in_programs, True
+
     @direct
     def reset(
         self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None
@@ -261,7 +258,11 @@ class DMEnvPool(EnvPool, dm_env.Environment):  # type: ignore[misc]
         names = names_of_observation(self.spec.observation_space)
         show = functools.partial(_with_state, self._results, names, tuple(filter(is_field, self.spec.info_space)))
         step = functools.partial(timestep_of, self.settings.autoreset == "same_step")
-        self._engine.show_as(functools.partial(show, step), functools.partial(show, first_timestep_of), players=True)
+        self._show_step = functools.partial(show, step)
+        self._engine.show_as(self._show_step, functools.partial(show, first_timestep_of), players=True)
+
+    def _show_in_programs(self) -> tuple[Callable[[Any], Any], bool]:
+        return self._show_step, True
 
     def observation_spec(self) -> Any:
         """The ``observation`` of a TimeStep, for one env."""

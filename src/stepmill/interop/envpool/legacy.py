@@ -98,10 +98,14 @@ class _OldResults(Results):
         return (obs, info) if self._with_infos else obs
 
     def stepped(self, result: Any) -> Any:
-        shown = super().stepped(result)
-        if len(shown) == 2:
-            return shown if self._with_infos else shown[0]
-        obs, reward, terminated, truncated, info = shown
+        if self.as_reset:
+            self.as_reset = False
+            obs, *_, info = super().in_programs(result)
+            return (obs, info) if self._with_infos else obs
+        return self.in_programs(result)
+
+    def in_programs(self, result: Any) -> tuple[Any, ...]:
+        obs, reward, terminated, truncated, info = super().in_programs(result)
         info["TimeLimit.truncated"] = truncated > terminated  # `truncated & ~terminated`, in one pass
         return obs, reward, terminated | truncated, info
 

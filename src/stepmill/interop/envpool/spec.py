@@ -149,11 +149,16 @@ class Results:
 
     def stepped(self, result: Any) -> tuple[Any, ...]:
         """What ``step`` returns."""
-        obs, reward, terminated, truncated, info = result
-        obs, info = self.parts(obs, info)
+        shown = self.in_programs(result)
         if self.as_reset:
             self.as_reset = False
-            return obs, info
+            return shown[0], shown[-1]
+        return shown
+
+    def in_programs(self, result: Any) -> tuple[Any, ...]:
+        """What ``step`` returns inside of ``jax.jit``: nothing here depends on who has asked."""
+        obs, reward, terminated, truncated, info = result
+        obs, info = self.parts(obs, info)
         return obs, reward, terminated, truncated, info
 
 
@@ -202,8 +207,10 @@ def _as_int32(obs: np.ndarray) -> np.ndarray:
     return obs.astype(np.int32)
 
 
-def _in_columns(obs: tuple[np.ndarray, ...]) -> np.ndarray:
-    return np.stack(obs, axis=-1, dtype=np.int32, casting="unsafe")
+def _in_columns(obs: tuple[Any, ...]) -> Any:
+    if isinstance(obs[0], np.ndarray):
+        return np.stack(obs, axis=-1, dtype=np.int32, casting="unsafe")
+    return obs[0].__array_namespace__().stack([one.astype(np.int32) for one in obs], axis=-1)  # of JAX
 
 
 # ---- named tuples --------------------------------------------------------------------------------

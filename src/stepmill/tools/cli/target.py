@@ -21,6 +21,7 @@ import stepmill
 from stepmill.errors import UnknownConfigError, UnknownEnvError, summary
 from stepmill.registry.factories import accepted_keys
 from stepmill.registry.records import find, registered
+from stepmill.registry.suites import suite_of
 from stepmill.sources.files.task_file import is_file_task
 from stepmill.tools.cli.program import place_of
 from stepmill.views.gymnasium import GymnasiumPool
@@ -29,11 +30,12 @@ from stepmill.views.gymnasium import GymnasiumPool
 def find_target(text: str, *, elsewhere: bool = False) -> Any:
     """What ``make`` takes: ids and ``FILE.h`` as they are, ``MODULE:ENV`` or ``FILE.py:ENV`` as what has that name.
 
-    ``MODULE:ID`` is left to Gymnasium, which imports the module: so it is if the module has no such attribute.
+    ``MODULE:ID`` is left to Gymnasium, which imports the module: so it is if the module has no such attribute. With the
+    name of a suite of JAX worlds it is an id of that.
     ``elsewhere``: whether the env is made in another environment, which may have other modules.
     """
     module, colon, name = text.rpartition(":")
-    if is_file_task(text):
+    if is_file_task(text) or suite_of(text) is not None:
         return text
     if not colon:
         if text.endswith(".py"):

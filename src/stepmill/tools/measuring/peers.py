@@ -24,6 +24,7 @@ import stepmill
 from stepmill.errors import UnsupportedError
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
+from stepmill.sources.world_source import WorldSource
 from stepmill.system.guardian import die_with_parent
 from stepmill.system.optional import SB3, TIANSHOU, Package, is_installed
 from stepmill.tools.measuring.machine import cores, version
@@ -70,6 +71,11 @@ class Workload:
         return isinstance(self._source, NativeSource)
 
     @property
+    def is_world(self) -> bool:
+        """Whether the envs are a JAX world, which move together and are no objects."""
+        return isinstance(self._source, WorldSource)
+
+    @property
     def _source(self) -> Any:
         return find_source(self.task, 1, dict(self.config), None, "auto", None, None)
 
@@ -84,6 +90,8 @@ class Workload:
             if self.task not in gymnasium.registry:
                 return None
             return partial(gymnasium.make, self.task, **self.config)
+        if isinstance(source, WorldSource):
+            return None
         env = source.call_factory(0)
         is_gymnasium = isinstance(env, gymnasium.Env)
         env.close()
@@ -134,7 +142,7 @@ class Peer:
 def peers_of(workload: Workload, on_ray: bool = False) -> list[Peer]:
     """Returns our pools first, then the other libraries that are installed and have the env."""
     found = [Peer("stepmill", "stepmill", partial(stepmill_pool, workload))]
-    if workload.num_envs > 1:
+    if workload.num_envs > 1 and not workload.is_world:
         found.append(Peer("stepmill, async", "stepmill", partial(stepmill_pool, workload, workload.num_envs // 2)))
     if on_ray:
         found.append(Peer("stepmill on Ray", "stepmill", partial(stepmill_pool, workload, backend="ray")))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.errors import UnknownEnvError
+from stepmill.errors import ResourceError, UnknownEnvError, summary
 from stepmill.registry.hints import ids_like
 
 KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
@@ -28,6 +29,31 @@ def id_of(suite: str, task: Any, known: Iterable[str]) -> str:
         hint = f", did you mean {' or '.join(near)}?" if near else "."
         raise UnknownEnvError(f"unknown env id '{suite}:{task}'{hint} {suite} has: {', '.join(known)}")
     return f"{suite}:{task}"
+
+
+@contextlib.contextmanager
+def downloading(id: str, downloads: bool) -> Iterator[None]:
+    """Says what is wrong if an env cannot be made because what it downloads is not there."""
+    try:
+        yield
+    except OSError as error:
+        if not downloads:
+            raise
+        raise ResourceError(
+            f"{id} downloads data when it is made, which failed: {summary(error)}. It needs a network, or the files "
+            "that an earlier download left"
+        ) from error
+
+
+def pixels_of(figure: Any) -> np.ndarray:
+    """What is drawn on a figure of Matplotlib, which is then closed."""
+    import matplotlib.pyplot as plt
+
+    try:
+        figure.canvas.draw()
+        return np.array(figure.canvas.buffer_rgba())[..., :3].copy()
+    finally:
+        plt.close(figure)
 
 
 def fields_of(params: Any) -> dict[str, Any]:

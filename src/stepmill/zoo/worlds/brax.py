@@ -14,6 +14,7 @@ Infos are Brax's metrics, all 0 after a reset.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import warnings
 from collections.abc import Iterator, Mapping
@@ -24,9 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, UnsupportedError
 from stepmill.registry.factories import check_keys, default_values
 from stepmill.sources.jax_world import Begun, JaxWorld, Moved
+from stepmill.system.headless import drawing
 from stepmill.zoo.worlds.adapting import KEY, boxes_of, id_of
 
 
@@ -43,8 +45,8 @@ with _quiet(), contextlib.redirect_stdout(io.StringIO()):  # it prints that ther
     from brax import envs
     from brax.envs.wrappers import training
 
-# With JAX 0.10 its physics calls a function with an argument that has gone.
-_BROKEN = {"swimmer"}
+# Its physics calls a function with an argument that JAX 0.10 has removed.
+_BROKEN = set() if "a_min" in inspect.signature(jnp.clip).parameters else {"swimmer"}
 # What the pool does by itself.
 _WRAPPERS = (
     *(training.AutoResetWrapper, training.EpisodeWrapper, training.EvalWrapper, training.VmapWrapper),
@@ -53,13 +55,18 @@ _WRAPPERS = (
 
 
 def names() -> list[str]:
-    """Those that Brax registers, but for what its newest version cannot step."""
+    """Those that Brax registers, but for what it cannot step with this JAX."""
     return [one for one in envs._envs if one not in _BROKEN]
 
 
 def world_of(task: str | envs.Env, config: Mapping[str, Any]) -> JaxWorld:
     """Args: the name of an env, or one. ``config``: arguments of its class."""
     id = id_of("brax", task, envs._envs)
+    if isinstance(task, str) and task in _BROKEN:
+        raise UnsupportedError(
+            f"{id} does not work with JAX {jax.__version__}: Brax still calls jax.numpy.clip with an argument that JAX "
+            "0.10 has removed. With an older one it works: pip install 'jax<0.10'"
+        )
     arguments = _arguments(envs._envs[task]) if isinstance(task, str) else {}
     check_keys(id, config, arguments)
     with _quiet():
@@ -76,6 +83,12 @@ def world_of(task: str | envs.Env, config: Mapping[str, Any]) -> JaxWorld:
             state = env.step(state, action)
         return Moved(state, state.obs, state.reward, state.done.astype(bool), jnp.zeros((), bool), state.metrics)
 
+    def draw(state: Any) -> np.ndarray:
+        from brax.io import image
+
+        with drawing(id):
+            return np.asarray(image.render_array(env.unwrapped.sys, state.pipeline_state))
+
     return JaxWorld(
         id,
         boxes_of(jax.eval_shape(reset, KEY).observation),
@@ -85,6 +98,7 @@ def world_of(task: str | envs.Env, config: Mapping[str, Any]) -> JaxWorld:
         max_episode_steps=1000,
         # The default of some depends on the env, as that of n_frames: it is what the env says it has.
         config={**{key: getattr(env, f"_{key}", value) for key, value in arguments.items()}, **config},
+        draw=draw if hasattr(env.unwrapped, "sys") else None,
     )
 
 

@@ -18,15 +18,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnax import registration
 from gymnax.environments.environment import Environment
 
 from stepmill.registry.factories import check_keys, default_values
 from stepmill.sources.jax_world import Begun, JaxWorld, Moved
-from stepmill.zoo.worlds.adapting import KEY, fields_of, id_of, space_like, with_fields
+from stepmill.zoo.worlds.adapting import KEY, box_of, downloading, fields_of, id_of, pixels_of, space_like, with_fields
 
 # Downloads its pictures when it is made.
 _NEEDS_A_NETWORK = {"MNISTBandit-bsuite"}
+# Their observations leave the spaces that they tell: the one here has no bounds.
+_OUTSIDE = {"MemoryChain-bsuite", "UmbrellaChain-bsuite", "GaussianBandit-misc"}
+# What Gymnax's Visualizer draws, by the names of the envs.
+_DRAWN = {
+    *("Acrobot-v1", "CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"),
+    *("Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar"),
+    *("Catch-bsuite", "Pong-misc", "PointRobot-misc", "MetaMaze-misc", "FourRooms-misc"),
+}
 
 
 def names() -> list[str]:
@@ -39,7 +48,8 @@ def world_of(task: str | Environment, config: Mapping[str, Any]) -> JaxWorld:
     id = id_of("gymnax", task, registration.registered_envs)
     make = registration._registry[task] if isinstance(task, str) else lambda: task
     arguments = default_values(make)
-    env = make(**{key: value for key, value in config.items() if key in arguments})
+    with downloading(id, isinstance(task, str) and task in _NEEDS_A_NETWORK):
+        env = make(**{key: value for key, value in config.items() if key in arguments})
     fields = fields_of(env.default_params)
     check_keys(id, config, [*arguments, *fields])
     params = with_fields(env.default_params, config)
@@ -56,13 +66,22 @@ def world_of(task: str | Environment, config: Mapping[str, Any]) -> JaxWorld:
         truncated = env.is_truncated(state, params) if has_own_end else jnp.zeros((), bool)
         return Moved(state, observation, reward, terminated, truncated, info)
 
+    def draw(state: Any) -> np.ndarray:
+        from gymnax.visualize.visualizer import Visualizer  # it takes a second
+
+        shown = Visualizer(env, params, [state])
+        shown.init()
+        return pixels_of(shown.fig)
+
+    form = jax.eval_shape(reset, KEY).observation
     return JaxWorld(
         id,
-        space_like(env.observation_space(params), jax.eval_shape(reset, KEY).observation),
+        box_of(form) if env.name in _OUTSIDE else space_like(env.observation_space(params), form),
         space_like(env.action_space(params)),
         reset,
         step,
         max_episode_steps=None if has_own_end else int(params.max_steps_in_episode),
         config={**arguments, **fields, **config},
         resets_cheaply=True,
+        draw=draw if env.name in _DRAWN else None,
     )

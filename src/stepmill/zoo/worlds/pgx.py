@@ -23,10 +23,13 @@ import jax
 import pgx
 from gymnasium import spaces
 
+from stepmill.errors import UnsupportedError
 from stepmill.registry.factories import check_keys, default_values
 from stepmill.sources.jax_world import Begun, JaxWorld, Moved
 from stepmill.zoo.worlds.adapting import KEY, boxes_of, id_of
 
+# Games of so few moves that resetting all envs in every step costs less than looking for those that are over.
+_BRIEF = {"tic_tac_toe", "kuhn_poker", "leduc_holdem"}
 # What pgx.make gives to a class.
 _SIZES = {"go_9x9": {"size": 9}, "go_19x19": {"size": 19}}
 
@@ -38,6 +41,11 @@ def names() -> list[str]:
 
 def world_of(task: str | pgx.Env, config: Mapping[str, Any]) -> JaxWorld:
     """Args: the name of an env, or one. ``config``: arguments of its class."""
+    if task == "bridge_bidding":
+        raise UnsupportedError(
+            "pgx:bridge_bidding reads tables that one downloads, so Pgx does not make it by its name: pass "
+            "pgx.bridge_bidding.BridgeBidding(...)"
+        )
     id = id_of("pgx", task, names())
     env: Any = task
     arguments: dict[str, Any] = {}
@@ -66,6 +74,7 @@ def world_of(task: str | pgx.Env, config: Mapping[str, Any]) -> JaxWorld:
         reset,
         step,
         config={**arguments, **config},
+        resets_cheaply=env.id in _BRIEF,
     )
 
 

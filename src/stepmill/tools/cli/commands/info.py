@@ -25,6 +25,7 @@ from stepmill.tools.cli.terminal import Terminal, json_value, pairs
 _FEW = 6  # numbers that a line shows one by one
 _RUNS = {
     "thread": "on native threads",
+    "jax": "as arrays of JAX, on the CPU or a GPU (device='cuda')",
     "process": "in worker processes",
     "auto": "in worker processes, or in the calling thread if a short trial shows that this is faster",
 }

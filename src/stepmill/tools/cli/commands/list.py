@@ -16,11 +16,14 @@ from rich.text import Text
 from stepmill.registry.hints import ids_like
 from stepmill.registry.listing import EnvList, MissingFamily, list_all_envs
 from stepmill.registry.records import families, records, registered
+from stepmill.registry.suites import suite_of
 from stepmill.tools.cli.options import json_option
 from stepmill.tools.cli.terminal import Terminal
 
 _NATIVE = "native threads"
+_DEVICE = "a device, as arrays of JAX"
 _PROCESSES = "worker processes"
+_BACKENDS = {_NATIVE: "thread", _DEVICE: "jax", _PROCESSES: "process"}
 _SHOWN = 60  # ids of a family in a list of everything
 
 Fits = Callable[[str], bool]
@@ -72,16 +75,19 @@ def _groups(ids: EnvList, fits: Fits, *, elsewhere: bool) -> Groups:
     groups: Groups = {}
     for family, members in ids.families.items():
         chosen = members if fits(family) else [*filter(fits, members)]
-        native = set() if elsewhere else {id for id in chosen if _is_native(id)}
-        for runs_on, own in ((_NATIVE, native), (_PROCESSES, {*chosen} - native)):
+        places = {id: _PROCESSES if elsewhere else _place_of(id) for id in chosen}
+        for runs_on in _BACKENDS:
+            own = [id for id in chosen if places[id] == runs_on]
             if own:
-                groups[family, runs_on] = [id for id in chosen if id in own]
+                groups[family, runs_on] = own
     return groups
 
 
-def _is_native(id: str) -> bool:
+def _place_of(id: str) -> str:
+    if suite_of(id) is not None:
+        return _DEVICE
     record = registered(id)
-    return record is not None and record.native is not None
+    return _NATIVE if record is not None and record.native is not None else _PROCESSES
 
 
 def _missing(ids: EnvList, fits: Fits) -> dict[str, MissingFamily]:
@@ -118,7 +124,7 @@ def _refuse(pattern: str, ids: EnvList, missing: dict[str, MissingFamily]) -> No
 def _document(groups: Groups, missing: dict[str, MissingFamily]) -> dict[str, object]:
     return {
         "envs": [
-            {"id": id, "family": family, "backend": "thread" if runs_on == _NATIVE else "process"}
+            {"id": id, "family": family, "backend": _BACKENDS[runs_on]}
             for (family, runs_on), ids in groups.items()
             for id in ids
         ],

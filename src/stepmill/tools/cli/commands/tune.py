@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 import stepmill
-from stepmill.errors import EnvError, ResourceError, summary
+from stepmill.errors import EnvError, ResourceError, UnsupportedError, summary
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.tools.cli.bars import Measure, bars_of, save_bars
 from stepmill.tools.cli.options import (
@@ -79,6 +79,11 @@ def command(
     stepmill tune my_envs.py:Maze --num-envs 64 --policy agent.py:act -o tuning.png
     """
     subject = Workload(name, target, num_envs or 1, config)
+    if subject.is_world:
+        raise UnsupportedError(
+            f"tune: the envs of {name} are one program on a device, without workers or batches to choose. More of them "
+            "make better use of it, and so does a GPU: device='cuda'"
+        )
     tuning = _Tuning(subject, load_policy(policy), seed, seconds)
     first = first_setups(subject.is_native, cores(), num_envs)
     with quiet(), until_interrupted() as ending, terminal.progress(name, None, "measurements") as bar:
