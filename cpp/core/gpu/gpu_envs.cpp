@@ -121,7 +121,7 @@ GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
 }
 
 GpuEnvs::Memory::~Memory() {
-  if (getpid() != envs_.pid_) return;
+  if (address_ == 0 || getpid() != envs_.pid_) return;
   const InContext inside(envs_.driver_, envs_.context_);
   envs_.driver_.free(address_);
 }
