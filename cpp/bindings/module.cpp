@@ -24,6 +24,7 @@
 #include "bindings/engine_sessions.h"
 #include "bindings/engine_states.h"
 #include "bindings/engine_tap.h"
+#include "bindings/gpu/gpu_object.h"
 #include "bindings/hosts/inline_host.h"
 #include "bindings/hosts/native_host.h"
 #include "bindings/hosts/process_host.h"
@@ -297,6 +298,7 @@ NB_MODULE(_native, m) {
   m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "terminated"_a,
         "truncated"_a, "One tuple (observation, reward, done, {}) of the type per row, and the rows that are done.");
 
+  register_gpu(m);
   nb::class_<TensorMaker>(m, "TensorMaker")
       .def(nb::init<nb::handle>(), "api"_a)
       .def("convert", &TensorMaker::convert, "arrays"_a);

@@ -176,6 +176,7 @@ class EnvSet {
   EnvSet(const EnvSet&) = delete;
   EnvSet& operator=(const EnvSet&) = delete;
 
+  const void* envs() const { return envs_; }  // as the functions of the table know them
   bool never_blocks() const { return table_.never_blocks != 0; }
   bool advance(const sm_job& job) { return table_.advance(envs_, first_id_, &job) != 0; }
   // Gives an env another simulator from its next reset on. No thread may step the env meanwhile.

@@ -153,6 +153,17 @@ const sm_env_table* table_of(const char* name) {
         return guarded(error, [&] { static_cast<Stepper<E>*>(envs)->load(index, Reader(bytes, count)); });
       };
     }
+    if constexpr (PlainMemory<E> || ReadsMemory<E>)
+      t.memory = [](const void* envs, std::int32_t index, sm_env_memory* out) {
+        const E& env = static_cast<const Stepper<E>*>(envs)->env(index);
+        *out = {&env, sizeof(E), nullptr, 0, 0};
+        if constexpr (ReadsMemory<E>) {
+          const auto& shared = env.reads();  // its first word is the address
+          out->read = shared.get();
+          out->read_bytes = static_cast<std::int64_t>(shared->bytes());
+          out->read_offset = reinterpret_cast<const char*>(&shared) - reinterpret_cast<const char*>(&env);
+        }
+      };
     return t;
   }();
   table.name = name;

@@ -47,11 +47,17 @@
 //       void save(Writer&) const;
 //       void load(Reader&);                                      // may throw, and need not mend itself then
 //
+// A GPU steps envs whose memory is plain: it gets a copy (`gpu/kernel.h`). An env that shares a table with others keeps a
+// std::shared_ptr to it, and a GPU gets a copy of the table too. It must not have pointers itself.
+//
+//       const std::shared_ptr<const Table>& reads() const;       // a Table has std::size_t bytes() const
+//
 // An env may throw from anywhere except step_many: its row is marked as abnormal and the others go on. Autoreset, the
 // time limit and episode statistics are the engine's work (`core/stepper.h`), never the env's. `envs/debug/template.h`
 // is an env to copy, with a comment at every decision.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -259,6 +265,11 @@ template <class E>
 concept SavesItself = requires(const E& env, E& other, Writer& to, Reader& from) {
   env.save(to);
   other.load(from);
+};
+// A copy of the env's memory is a copy of the env, but for a table that it reads.
+template <class E>
+concept ReadsMemory = requires(const E& env) {
+  { env.reads()->bytes() } -> std::same_as<std::size_t>;
 };
 // An env of many players writes its rewards itself, with Row::set_reward.
 template <class E>

@@ -10,7 +10,7 @@
 
 extern "C" {
 
-enum { SM_ABI_VERSION = 5, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
+enum { SM_ABI_VERSION = 6, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
 
 // ---- how an env describes itself ------------------------------------------------------------
 
@@ -169,6 +169,15 @@ struct sm_bit_source {
   uint64_t (*next_raw)(void*);
 };
 
+// The memory of an env, of which a GPU gets a copy.
+struct sm_env_memory {
+  const void* object;  // of the class
+  int64_t object_bytes;
+  // What the object points to and never writes, and where in the object that pointer is. Null if there is nothing.
+  const void* read;
+  int64_t read_bytes, read_offset;
+};
+
 struct sm_env_table {
   uint32_t abi_version;
   uint32_t size;
@@ -215,6 +224,8 @@ struct sm_env_table {
   // Gives the env at `index` what `save` of an env of the same class and configuration has written. Returns 0, or writes
   // the reason into `error`: then that env may be anything, and is given what it was before.
   int (*load)(void* envs, int32_t index, const void* bytes, int64_t count, char* error);
+  // The memory of the env at `index`. Null if the class does not say that it can be copied. Not while that env is stepped.
+  void (*memory)(const void* envs, int32_t index, sm_env_memory* out);
 };
 
 // What the engine hands to a library that was compiled elsewhere: numpy's distributions.

@@ -10,6 +10,9 @@
 
 #include "core/env/env_table.h"
 
+#ifdef STEPMILL_GPU
+#include "gpu/distributions.h"
+#else
 // Declared by hand: numpy/random/distributions.h pulls in Python.h, and the core knows no Python. `sm_bit_source` has the
 // layout of numpy's `bitgen_t`, which a test compares.
 extern "C" {
@@ -17,6 +20,7 @@ uint64_t random_bounded_uint64(sm_bit_source*, uint64_t offset, uint64_t range, 
                                bool use_masked);
 double random_standard_normal(sm_bit_source*);
 }
+#endif
 
 namespace stepmill {
 
@@ -72,10 +76,22 @@ class SeedSequence {
 
 class Rng {
  public:
+#ifdef STEPMILL_GPU
+  // One whose words are elsewhere, `stride` apart: they are fetched when they are needed, which is seldom.
+  Rng(std::uint64_t* words, std::int64_t stride) : words_(words), stride_(stride) {}
+  void store() const {
+    if (!is_here_) return;
+    const sm_random_state now = state();
+    const std::uint64_t half = now.has_uint32 | std::uint64_t{now.uinteger} << 32;
+    const std::uint64_t words[] = {now.state[0], now.state[1], now.increment[0], now.increment[1], half};
+    for (int i = 0; i < 5; ++i) words_[i * stride_] = words[i];
+  }
+#endif
   Rng() : Rng(0) {}
   explicit Rng(std::uint64_t seed) { reseed(seed); }
 
   void reseed(std::uint64_t seed) {
+    set_here();
     const auto [words] = SeedSequence(seed).generate_state();
     const Word start = join(words[0], words[1]);
     increment_ = join(words[2], words[3]) << 1 | 1;
@@ -95,6 +111,7 @@ class Rng {
   }
 
   void set_state(const sm_random_state& given) {
+    set_here();
     state_ = join(given.state[0], given.state[1]);
     increment_ = join(given.increment[0], given.increment[1]);
     has_half_ = given.has_uint32 != 0;
@@ -102,6 +119,7 @@ class Rng {
   }
 
   std::uint64_t next_uint64() {
+    fetch();
     advance();
     const auto high = static_cast<std::uint64_t>(state_ >> 64);
     const std::uint64_t folded = high ^ static_cast<std::uint64_t>(state_);
@@ -111,6 +129,7 @@ class Rng {
 
   // Half of a 64-bit word; the other half is kept for the next call, even across a reset.
   std::uint32_t next_uint32() {
+    fetch();
     if (has_half_) {
       has_half_ = false;
       return half_;
@@ -129,17 +148,25 @@ class Rng {
 
   // Generator.integers(low, high)
   std::int64_t integers(std::int64_t low, std::int64_t high) {
-    sm_bit_source source = bits();
     // Unsigned, because the width of the widest range does not fit in an int64.
     const auto offset = static_cast<std::uint64_t>(low);
     const std::uint64_t range = static_cast<std::uint64_t>(high) - offset - 1;
+#ifdef STEPMILL_GPU
+    return static_cast<std::int64_t>(gpu::bounded_uint64(*this, offset, range));
+#else
+    sm_bit_source source = bits();
     return static_cast<std::int64_t>(random_bounded_uint64(&source, offset, range, 0, false));
+#endif
   }
 
   // Generator.standard_normal()
   double normal() {
+#ifdef STEPMILL_GPU
+    return gpu::standard_normal(*this);
+#else
     sm_bit_source source = bits();
     return random_standard_normal(&source);
+#endif
   }
 
  private:
@@ -152,6 +179,23 @@ class Rng {
     state_ = state_ * (Word{high} << 64 | low) + increment_;
   }
 
+#ifdef STEPMILL_GPU
+  void set_here() { is_here_ = true; }
+  void fetch() {
+    if (is_here_) return;
+    std::uint64_t words[5];
+    for (int i = 0; i < 5; ++i) words[i] = words_[i * stride_];
+    set_state({{words[0], words[1]}, {words[2], words[3]}, static_cast<std::uint32_t>(words[4]),
+               static_cast<std::uint32_t>(words[4] >> 32)});
+  }
+
+  std::uint64_t* words_ = nullptr;
+  std::int64_t stride_ = 0;
+  bool is_here_ = false;
+#else
+  void set_here() {}
+  void fetch() {}
+
   sm_bit_source bits() {
     return {this,
             [](void* self) { return static_cast<Rng*>(self)->next_uint64(); },
@@ -159,6 +203,7 @@ class Rng {
             [](void* self) { return static_cast<Rng*>(self)->random(); },
             [](void* self) { return static_cast<Rng*>(self)->next_uint64(); }};
   }
+#endif
 
   Word state_, increment_;
   std::uint32_t half_ = 0;

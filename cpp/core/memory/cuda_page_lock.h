@@ -1,11 +1,9 @@
 // Pages that NVIDIA's GPUs read by themselves.
 //
-// It asks the driver, libcuda.so.1, which is found at run time: nothing here needs CUDA to be built, or to be installed
-// where nobody uses it. Every program that uses a GPU has loaded it already.
+// It asks the driver, libcuda.so.1.
 #pragma once
 
-#include <memory>
-
+#include "core/gpu/cuda_driver.h"
 #include "core/memory/page_lock.h"
 
 namespace stepmill {
@@ -22,10 +20,7 @@ class CudaPageLock final : public PageLock {
   void settle() noexcept override;
 
  private:
-  struct Driver;
-  class Inside;
-
-  const std::unique_ptr<const Driver> driver_;
+  const CudaDriver driver_;
   int device_ = 0;
   void* context_ = nullptr;  // the GPU's primary one, which torch and JAX use too
 };

@@ -18,7 +18,10 @@ namespace stepmill {
 inline constexpr int kTrigBlock = 64;
 
 // Whether this machine evaluates the polynomials fast: they need fused multiply-add.
-#if defined(__aarch64__)
+#if defined(STEPMILL_GPU)
+#define STEPMILL_VECTOR_TARGET
+inline bool has_fast_fma() { return true; }
+#elif defined(__aarch64__)
 #define STEPMILL_VECTOR_TARGET
 inline bool has_fast_fma() { return true; }
 #elif defined(__x86_64__)
@@ -39,7 +42,7 @@ struct DivideFused {
   [[gnu::always_inline]] double operator()(double a, double b) const {
     const double reciprocal = 1.0 / b;  // b is a constant: so is this
     const double guess = a * reciprocal;
-    return __builtin_fma(__builtin_fma(-guess, b, a), reciprocal, guess);
+    return std::fma(std::fma(-guess, b, a), reciprocal, guess);
   }
 };
 
@@ -61,35 +64,35 @@ STEPMILL_VECTOR_TARGET inline void evaluate(const double* __restrict angle, doub
                                             std::int64_t* __restrict unsure, int count) {
   for (int i = 0; i < count; ++i) {
     const double x = angle[i];
-    const double square = x * x, square_low = __builtin_fma(x, x, -square);
+    const double square = x * x, square_low = std::fma(x, x, -square);
 
     // sin x = x + x**3 * (-1/6 + x**2 * (...)): the product in two parts, then the sum in two parts.
-    double tail = __builtin_fma(square, 1.0 / 6227020800.0, -1.0 / 39916800.0);
-    tail = __builtin_fma(square, tail, 1.0 / 362880.0);
-    tail = __builtin_fma(square, tail, -1.0 / 5040.0);
-    tail = square * __builtin_fma(square, tail, 1.0 / 120.0);
+    double tail = std::fma(square, 1.0 / 6227020800.0, -1.0 / 39916800.0);
+    tail = std::fma(square, tail, 1.0 / 362880.0);
+    tail = std::fma(square, tail, -1.0 / 5040.0);
+    tail = square * std::fma(square, tail, 1.0 / 120.0);
     constexpr double kSixth = -1.0 / 6.0, kSixthLow = -0x1.5555555555555p-57;
     const double factor = kSixth + tail, factor_low = ((kSixth - factor) + tail) + kSixthLow;
-    const double cube = x * square, cube_low = __builtin_fma(x, square, -cube) + x * square_low;
+    const double cube = x * square, cube_low = std::fma(x, square, -cube) + x * square_low;
     const double term = cube * factor;
     const double term_low =
-        __builtin_fma(cube, factor, -term) + __builtin_fma(cube_low, factor, cube * factor_low);
+        std::fma(cube, factor, -term) + std::fma(cube_low, factor, cube * factor_low);
     const double sum = x + term, sum_low = ((x - sum) + term) + term_low;
     const double sine_high = sum + sum_low, sine_low = sum_low - (sine_high - sum);
 
     // cos x = 1 - x**2 / 2 + x**4 * (...)
-    double rest = __builtin_fma(square, 1.0 / 479001600.0, -1.0 / 3628800.0);
-    rest = __builtin_fma(square, rest, 1.0 / 40320.0);
-    rest = __builtin_fma(square, rest, -1.0 / 720.0);
-    rest = __builtin_fma(square, rest, 1.0 / 24.0);
+    double rest = std::fma(square, 1.0 / 479001600.0, -1.0 / 3628800.0);
+    rest = std::fma(square, rest, 1.0 / 40320.0);
+    rest = std::fma(square, rest, -1.0 / 720.0);
+    rest = std::fma(square, rest, 1.0 / 24.0);
     const double half = 0.5 * square, base = 1.0 - half;
     const double base_low =
-        ((1.0 - base) - half) + __builtin_fma(square * square, rest, -0.5 * square_low);
+        ((1.0 - base) - half) + std::fma(square * square, rest, -0.5 * square_low);
     const double cosine_high = base + base_low, cosine_low = base_low - (cosine_high - base);
 
     sine[i] = sine_high;
     cosine[i] = cosine_high;
-    const double size = __builtin_fabs(x);
+    const double size = std::fabs(x);
     const bool in_range = (size <= kMost) & (size >= kLeast);
     const bool sine_sure = in_range & (sine_high + sine_low * kStretch == sine_high);
     const bool cosine_sure = in_range & (cosine_high + cosine_low * kStretch == cosine_high);

@@ -193,7 +193,11 @@ class Field {
     outside_ = std::max(std::abs(agent_.x), std::abs(agent_.y)) > 1;
   }
 
-  void remember() { trail_[static_cast<std::size_t>(steps_ % kTrail)] = {agent_.x, agent_.y}; }
+  void remember() {
+#ifndef STEPMILL_GPU  // nobody draws there, and what is not touched costs nothing
+    trail_[static_cast<std::size_t>(steps_ % kTrail)] = {agent_.x, agent_.y};
+#endif
+  }
 
   bool is_dict_;
   bool succeeded_ = false, outside_ = false;

@@ -5,7 +5,9 @@
 // nobody asks, the defaults hold: numpy 2 on a CPU with fused multiply-add.
 #pragma once
 
+#ifndef STEPMILL_GPU
 #include <atomic>
+#endif
 #include <cmath>
 #include <cstdint>
 
@@ -74,11 +76,11 @@ inline constexpr float kSinLimit = 117435.992F, kCosLimit = 71476.0625F;
 
 template <bool fused>
 float sin(float x) {
-  return std::abs(x) <= kSinLimit ? at_quadrant(reduce<fused>(x), 0) : ::sinf(x);
+  return std::abs(x) <= kSinLimit ? at_quadrant(reduce<fused>(x), 0) : std::sin(x);
 }
 template <bool fused>
 float cos(float x) {
-  return std::abs(x) <= kCosLimit ? at_quadrant(reduce<fused>(x), 1) : ::cosf(x);
+  return std::abs(x) <= kCosLimit ? at_quadrant(reduce<fused>(x), 1) : std::cos(x);
 }
 
 }  // namespace float32_polynomial
@@ -88,7 +90,7 @@ inline float float32_sin(Float32Trig routine, float x) {
   switch (routine) {
     case Float32Trig::kFusedPolynomial: return float32_polynomial::sin<true>(x);
     case Float32Trig::kPolynomial: return float32_polynomial::sin<false>(x);
-    case Float32Trig::kLibm: return ::sinf(x);
+    case Float32Trig::kLibm: return std::sin(x);
     default: return static_cast<float>(std::sin(static_cast<double>(x)));
   }
 }
@@ -96,7 +98,7 @@ inline float float32_cos(Float32Trig routine, float x) {
   switch (routine) {
     case Float32Trig::kFusedPolynomial: return float32_polynomial::cos<true>(x);
     case Float32Trig::kPolynomial: return float32_polynomial::cos<false>(x);
-    case Float32Trig::kLibm: return ::cosf(x);
+    case Float32Trig::kLibm: return std::cos(x);
     default: return static_cast<float>(std::cos(static_cast<double>(x)));
   }
 }
@@ -111,25 +113,32 @@ enum class ScalarPromotion : std::int32_t {
 // ---- the choice ---------------------------------------------------------------------------------
 
 namespace numpy_choice {
-inline std::atomic<Float32Trig> trig{Float32Trig::kFusedPolynomial};
-inline std::atomic<ScalarPromotion> promotion{ScalarPromotion::kKeepFloat32};
+
+#ifdef STEPMILL_GPU
+// A kernel is compiled for what the host has chosen (`gpu/kernel.h`).
+inline Float32Trig trig() { return static_cast<Float32Trig>(STEPMILL_FLOAT32_TRIG); }
+inline ScalarPromotion promotion() { return static_cast<ScalarPromotion>(STEPMILL_SCALAR_PROMOTION); }
+#else
+inline std::atomic<Float32Trig> chosen_trig{Float32Trig::kFusedPolynomial};
+inline std::atomic<ScalarPromotion> chosen_promotion{ScalarPromotion::kKeepFloat32};
+
+inline Float32Trig trig() { return chosen_trig.load(std::memory_order_relaxed); }
+inline ScalarPromotion promotion() { return chosen_promotion.load(std::memory_order_relaxed); }
+#endif
+
 }  // namespace numpy_choice
 
+#ifndef STEPMILL_GPU
 inline void select_float32_trig(Float32Trig kind) {
-  numpy_choice::trig.store(kind, std::memory_order_relaxed);
+  numpy_choice::chosen_trig.store(kind, std::memory_order_relaxed);
 }
 inline void select_scalar_promotion(ScalarPromotion kind) {
-  numpy_choice::promotion.store(kind, std::memory_order_relaxed);
+  numpy_choice::chosen_promotion.store(kind, std::memory_order_relaxed);
 }
+#endif
 
-inline float numpy_sin(float x) {
-  return float32_sin(numpy_choice::trig.load(std::memory_order_relaxed), x);
-}
-inline float numpy_cos(float x) {
-  return float32_cos(numpy_choice::trig.load(std::memory_order_relaxed), x);
-}
-inline bool scalars_keep_float32() {
-  return numpy_choice::promotion.load(std::memory_order_relaxed) == ScalarPromotion::kKeepFloat32;
-}
+inline float numpy_sin(float x) { return float32_sin(numpy_choice::trig(), x); }
+inline float numpy_cos(float x) { return float32_cos(numpy_choice::trig(), x); }
+inline bool scalars_keep_float32() { return numpy_choice::promotion() == ScalarPromotion::kKeepFloat32; }
 
 }  // namespace stepmill

@@ -65,7 +65,7 @@ class CliffWalking {
  private:
   static constexpr int kRows = 4, kColumns = 12;
 
-  inline static const ThreeWay slip_{1.0 / 3, 1.0 / 3, 1.0 / 3};
+  static constexpr ThreeWay slip_{1.0 / 3, 1.0 / 3, 1.0 / 3};
 
   bool is_slippery_;
   int row_ = kRows - 1, column_ = 0;

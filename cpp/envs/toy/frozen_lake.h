@@ -16,6 +16,7 @@ class FrozenLake {
  public:
   static constexpr bool kNeverBlocks = true;
 
+#ifndef STEPMILL_GPU
   static std::vector<ConfigItem> configuration() {
     return {{"desc", std::string()},         // rows joined by newlines; empty: take map_name
             {"map_name", std::string("4x4")},  // empty: a random map
@@ -47,8 +48,12 @@ class FrozenLake {
         hole_reward_(config.reals("reward_schedule").at(1)),
         ice_reward_(config.reals("reward_schedule").at(2)) {}
 
+  // For a GPU, see <stepmill/env.h>.
+  const std::shared_ptr<const LakeMap>& reads() const { return map_; }
+#endif
+
   void reset(Rng& rng, const Options&) {
-    state_ = map_->start.draw(rng.random());
+    state_ = map_->draw_start(rng.random());
     last_action_ = -1;
     probability_ = 1.0;
   }
@@ -74,31 +79,34 @@ class FrozenLake {
     *row.info<double>(0) = probability_;
   }
 
+#ifndef STEPMILL_GPU
   // The map too: a random one is known only here.
   void picture(std::vector<double>& numbers) const {
     numbers.insert(numbers.end(), {static_cast<double>(state_), static_cast<double>(last_action_),
-                                   static_cast<double>(map_->columns)});
+                                   static_cast<double>(map_->columns())});
     for (const char tile : map_->tiles()) numbers.push_back(static_cast<unsigned char>(tile));
   }
 
   // A random map too, for the same reason. Any other is that of the configuration.
   void save(Writer& to) const {
     to.put(state_, last_action_, probability_);
-    if (map_is_random_) to.put(map_->columns, map_->tiles());
+    if (map_is_random_) to.put(map_->columns(), map_->tiles());
   }
   void load(Reader& from) {
     from.take(state_, last_action_, probability_);
-    LakeText lake{map_->tiles(), 0, map_->columns};
+    LakeText lake{map_->tiles(), 0, map_->columns()};
     if (map_is_random_) from.take(lake.columns, lake.tiles);
     const auto tiles = std::ssize(lake.tiles);
     if (lake.columns < 1 || tiles % lake.columns != 0 || state_ < 0 || state_ >= tiles)
       throw std::runtime_error("a state that is not on its map");
-    if (lake.tiles == map_->tiles() && lake.columns == map_->columns) return;
+    if (lake.tiles == map_->tiles() && lake.columns == map_->columns()) return;
     lake.rows = static_cast<std::int32_t>(tiles) / lake.columns;
-    map_ = std::make_shared<const LakeMap>(lake);
+    map_ = LakeMap::make(lake);
   }
+#endif
 
  private:
+#ifndef STEPMILL_GPU
   // The text of the map; empty where it is drawn at random.
   static std::string map_text(const Config& config) {
     const std::string& name = config.text("map_name");
@@ -113,7 +121,7 @@ class FrozenLake {
 
   static std::shared_ptr<const LakeMap> map_of(const Config& config) {
     const std::string text = map_text(config);
-    return text.empty() ? std::make_shared<const LakeMap>(random_lake()) : shared_lake(text);
+    return text.empty() ? LakeMap::make(random_lake()) : shared_lake(text);
   }
 
   static ThreeWay slips(const Config& config) {
@@ -121,6 +129,7 @@ class FrozenLake {
     const double sideways = (1.0 - success) / 2.0;
     return {sideways, success, sideways};
   }
+#endif
 
   std::shared_ptr<const LakeMap> map_;
   bool map_is_random_;

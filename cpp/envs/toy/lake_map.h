@@ -1,24 +1,30 @@
 // The map of a frozen lake: read from text, drawn at random, and shared by all envs that use it.
 #pragma once
 
+#ifndef STEPMILL_GPU
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <new>
 #include <stdexcept>
-#include <string>
 #include <system_error>
 #include <vector>
+#endif
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
 
 #include <stepmill/env.h>
 #include "envs/toy/categorical.h"
 
 namespace stepmill {
 
+inline constexpr std::int32_t kRandomLakeSize = 8;
+
+#ifndef STEPMILL_GPU
 // Tiles are letters: S start, G goal, H hole; every other one is ice.
 struct LakeText {
   std::string tiles;  // row after row
@@ -46,43 +52,73 @@ inline LakeText parse_lake(const std::string& text) {
   return lake;
 }
 
+#endif
+
+// One block of memory without a pointer in it, so that a GPU can have a copy of it.
 class LakeMap {
  public:
   static constexpr int kLeft = 0, kDown = 1, kRight = 2, kUp = 3;
 
-  explicit LakeMap(const LakeText& text)
-      : start(tiles_of(text, 'S')), columns(text.columns), tile_(text.tiles) {
-    for (std::int32_t row = 0; row < text.rows; ++row)
-      for (std::int32_t column = 0; column < text.columns; ++column)
-        for (int direction = 0; direction < 4; ++direction) {
-          const std::int32_t down = direction == kDown ? 1 : direction == kUp ? -1 : 0;
-          const std::int32_t right = direction == kRight ? 1 : direction == kLeft ? -1 : 0;
-          const std::int32_t to_row = std::clamp(row + down, 0, text.rows - 1);
-          const std::int32_t to_column = std::clamp(column + right, 0, text.columns - 1);
-          neighbour_.push_back(to_row * text.columns + to_column);
-        }
+  std::int32_t columns() const { return columns_; }
+  std::int32_t count() const { return count_; }  // of the tiles
+  char tile(std::int32_t state) const { return tile_at()[state]; }
+  std::int32_t neighbour(std::int32_t state, int direction) const { return neighbour_at()[4 * state + direction]; }
+
+  // A tile on which an episode begins, for a number in [0, 1). Like ThreeWay::draw, over all tiles: beyond the sum lies
+  // tile 0, start or not.
+  std::int32_t draw_start(double number) const {
+    const std::int64_t i = first_above(sums_at(), starts_, number);
+    return i < 0 ? 0 : start_at()[i];
   }
 
-  const std::string& tiles() const { return tile_; }  // row after row
-  char tile(std::int32_t state) const { return tile_[static_cast<std::size_t>(state)]; }
-  std::int32_t neighbour(std::int32_t state, int direction) const {
-    return neighbour_[static_cast<std::size_t>(4 * state + direction)];
+#ifndef STEPMILL_GPU
+  static std::shared_ptr<const LakeMap> make(const LakeText& text) {
+    const auto starts = static_cast<std::int32_t>(std::ranges::count(text.tiles, 'S'));
+    const std::size_t bytes = size_of(static_cast<std::int32_t>(text.tiles.size()), starts);
+    auto* map = new (::operator new(bytes)) LakeMap(text, starts);
+    return {map, [](LakeMap* one) { ::operator delete(one); }};
   }
-
-  const UniformStart start;
-  const std::int32_t columns;
+  std::string tiles() const { return {tile_at(), static_cast<std::size_t>(count_)}; }  // row after row
+  std::size_t bytes() const { return size_of(count_, starts_); }
 
  private:
-  static std::vector<std::int32_t> tiles_of(const LakeText& text, char letter) {
-    std::vector<std::int32_t> states;
-    for (std::size_t i = 0; i < text.tiles.size(); ++i)
-      if (text.tiles[i] == letter) states.push_back(static_cast<std::int32_t>(i));
-    return states;
+  LakeMap(const LakeText& text, std::int32_t starts)
+      : columns_(text.columns), count_(static_cast<std::int32_t>(text.tiles.size())), starts_(starts) {
+    add_up_equal(const_cast<double*>(sums_at()), starts);
+    auto* start = const_cast<std::int32_t*>(start_at());
+    auto* neighbour = const_cast<std::int32_t*>(neighbour_at());
+    auto* tile = const_cast<char*>(tile_at());
+    for (std::int32_t state = 0; state < count_; ++state) {
+      tile[state] = text.tiles[static_cast<std::size_t>(state)];
+      if (tile[state] == 'S') *start++ = state;
+      const std::int32_t row = state / columns_, column = state % columns_;
+      for (int direction = 0; direction < 4; ++direction) {
+        const std::int32_t down = direction == kDown ? 1 : direction == kUp ? -1 : 0;
+        const std::int32_t right = direction == kRight ? 1 : direction == kLeft ? -1 : 0;
+        const std::int32_t to_row = std::clamp(row + down, 0, text.rows - 1);
+        const std::int32_t to_column = std::clamp(column + right, 0, columns_ - 1);
+        *neighbour++ = to_row * columns_ + to_column;
+      }
+    }
   }
+  static std::size_t size_of(std::int32_t count, std::int32_t starts) {
+    const std::size_t per_start = sizeof(double) + sizeof(std::int32_t), per_tile = 4 * sizeof(std::int32_t) + 1;
+    return sizeof(LakeMap) + static_cast<std::size_t>(starts) * per_start + static_cast<std::size_t>(count) * per_tile;
+  }
+#endif
 
-  std::string tile_;
-  std::vector<std::int32_t> neighbour_;
+ private:
+  // What follows in memory: sums of probabilities and states of the starts, four neighbours of each tile, the tiles.
+  const double* sums_at() const { return reinterpret_cast<const double*>(this + 1); }
+  const std::int32_t* start_at() const { return reinterpret_cast<const std::int32_t*>(sums_at() + starts_); }
+  const std::int32_t* neighbour_at() const { return start_at() + starts_; }
+  const char* tile_at() const { return reinterpret_cast<const char*>(neighbour_at() + 4 * count_); }
+
+  alignas(double) std::int32_t columns_;
+  std::int32_t count_, starts_;
 };
+
+#ifndef STEPMILL_GPU
 
 // The map of this text, one for all envs that name it, kept as long as one of them lives.
 inline std::shared_ptr<const LakeMap> shared_lake(const std::string& text) {
@@ -90,13 +126,11 @@ inline std::shared_ptr<const LakeMap> shared_lake(const std::string& text) {
   static std::map<std::string, std::weak_ptr<const LakeMap>> maps;
   const std::lock_guard lock(mutex);
   if (auto known = maps[text].lock()) return known;
-  auto made = std::make_shared<const LakeMap>(parse_lake(text));
+  auto made = LakeMap::make(parse_lake(text));
   std::erase_if(maps, [](const auto& entry) { return entry.second.expired(); });
   maps[text] = made;
   return made;
 }
-
-inline constexpr std::int32_t kRandomLakeSize = 8;
 
 // A map with holes on a fifth of its tiles and a way from start to goal, never the same: like
 // Gymnasium's it comes from the system's entropy, whatever the env's seed.
@@ -112,7 +146,7 @@ inline LakeText random_lake() {
     text.tiles.front() = 'S';
     text.tiles.back() = 'G';
 
-    const LakeMap map(text);
+    const auto map = LakeMap::make(text);
     std::vector<bool> seen(text.tiles.size(), false);
     std::vector<std::int32_t> frontier{0};
     seen[0] = true;
@@ -120,8 +154,8 @@ inline LakeText random_lake() {
       const std::int32_t state = frontier.back();
       frontier.pop_back();
       for (int direction = 0; direction < 4; ++direction) {
-        const std::int32_t next = map.neighbour(state, direction);
-        if (seen[static_cast<std::size_t>(next)] || map.tile(next) == 'H') continue;
+        const std::int32_t next = map->neighbour(state, direction);
+        if (seen[static_cast<std::size_t>(next)] || map->tile(next) == 'H') continue;
         seen[static_cast<std::size_t>(next)] = true;
         frontier.push_back(next);
       }
@@ -129,5 +163,7 @@ inline LakeText random_lake() {
     if (seen[static_cast<std::size_t>(last)]) return text;
   }
 }
+
+#endif
 
 }  // namespace stepmill

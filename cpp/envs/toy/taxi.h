@@ -14,6 +14,7 @@ namespace stepmill {
 class Taxi {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static std::vector<ConfigItem> configuration() {
     return {{"is_rainy", false},
@@ -39,14 +40,14 @@ class Taxi {
   }
 
   explicit Taxi(const Config& config)
-      : town_(TaxiTown::with(rain_of(config))),
+      : rain_(rain_of(config)),
         drift_(drift_of(config)),
         is_rainy_(config.flag("is_rainy")),
         can_be_fickle_(config.flag("fickle_passenger")),
         fickle_probability_(config.real("fickle_probability")) {}
 
   void reset(Rng& rng, const Options&) {
-    const int state = town_.start.draw(rng.random());
+    const int state = town().start.draw(rng.random());
     destination_ = state % TaxiTown::kPlaces;
     passenger_ = state / TaxiTown::kPlaces % (TaxiTown::kPlaces + 1);
     cell_ = state / TaxiTown::kPlaces / (TaxiTown::kPlaces + 1);
@@ -69,7 +70,7 @@ class Taxi {
     *row.observation<std::int64_t>() = TaxiTown::encode(cell_, passenger_, destination_);
     *row.info<double>(0) = probability_;
     std::int8_t* mask = row.info<std::int8_t>(1);
-    for (int move = 0; move < TaxiTown::kMoves; ++move) mask[move] = town_.is_open(cell_, move);
+    for (int move = 0; move < TaxiTown::kMoves; ++move) mask[move] = town().is_open(cell_, move);
     const int place = TaxiTown::place_at(cell_);
     const bool at_place = place != TaxiTown::kPlaces;
     mask[kPickUp] = at_place && passenger_ == place;
@@ -81,13 +82,10 @@ class Taxi {
                                    static_cast<double>(last_action_)});
   }
 
-  void save(Writer& to) const {
-    to.put(cell_, passenger_, destination_, will_change_mind_, last_action_, probability_);
-  }
-  void load(Reader& from) { from.take(cell_, passenger_, destination_, will_change_mind_, last_action_, probability_); }
-
  private:
   static constexpr int kPickUp = 4, kDropOff = 5;
+
+  const TaxiTown& town() const { return TaxiTown::with(rain_); }
 
   static TaxiTown::Rain rain_of(const Config& config) {
     if (!config.flag("is_rainy")) return TaxiTown::Rain::kNone;
@@ -123,7 +121,7 @@ class Taxi {
       probability_ = drift_.probability(drift);
     }
     const int from = cell_;
-    cell_ = town_.target(from, move, drift);
+    cell_ = town().target(from, move, drift);
     if (will_change_mind_ && passenger_ == TaxiTown::kInTaxi && cell_ != from) {
       will_change_mind_ = false;
       const int other = static_cast<int>(rng.integers(0, TaxiTown::kPlaces - 1));
@@ -131,7 +129,7 @@ class Taxi {
     }
   }
 
-  const TaxiTown& town_;
+  TaxiTown::Rain rain_;
   ThreeWay drift_;
   bool is_rainy_, can_be_fickle_;
   double fickle_probability_;

@@ -1,0 +1,321 @@
+#include "bindings/python/numpy_api.h"
+
+#include "bindings/gpu/gpu_object.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "bindings/input/config_input.h"
+#include "bindings/python/bytes.h"
+#include "bindings/python/errors.h"
+#include "core/env/rng.h"
+#include "core/env_set.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace stepmill {
+namespace {
+
+void* stream_of(std::uintptr_t stream) { return reinterpret_cast<void*>(stream); }
+
+dlpack::DataType type_of(DType dtype) {
+  const auto bits = static_cast<std::uint8_t>(8 * item_size(dtype));
+  switch (dtype) {
+    case DType::kBool: return {dlpack::kBool, bits, 1};
+    case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+    case DType::kUInt64: return {dlpack::kUInt, bits, 1};
+    case DType::kFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64: return {dlpack::kFloat, bits, 1};
+    default: return {dlpack::kInt, bits, 1};
+  }
+}
+
+// What a library holds of a batch. The extents and strides come right behind it.
+struct Held {
+  dlpack::ManagedTensor tensor;
+  std::shared_ptr<GpuEnvs::Batch> batch;
+};
+
+// Called in whichever thread drops a tensor; it needs no interpreter.
+void let_go(dlpack::ManagedTensor* self) {
+  auto* held = static_cast<Held*>(self->owner);
+  held->~Held();
+  std::free(held);
+}
+
+constexpr const char* kCapsule = "dltensor_versioned";
+
+void let_go_of_capsule(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, kCapsule)) return;  // somebody has taken it over
+  auto* tensor = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, kCapsule));
+  tensor->deleter(tensor);
+}
+
+std::vector<const void*> addresses(const std::vector<std::uintptr_t>& action) {
+  std::vector<const void*> out;
+  for (const std::uintptr_t one : action) out.push_back(reinterpret_cast<const void*>(one));
+  return out;
+}
+
+// What the caller has in a Python object with an entry per env.
+template <class T>
+std::span<const T> entries(const std::optional<Contents>& given) {
+  if (!given) return {};
+  const auto bytes = given->bytes();
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+std::optional<Contents>& open(std::optional<Contents>& place, nb::handle object) {
+  if (!object.is_none()) place.emplace(object);
+  return place;
+}
+
+std::vector<ConfigRun> runs_of(const sm_env_table& table, nb::handle configs) {
+  std::vector<ConfigRun> runs;
+  PyObject* last = nullptr;
+  for (nb::handle config : configs) {
+    if (config.ptr() == last)
+      runs.back().count += 1;
+    else
+      runs.push_back({read_config(table, config)});
+    last = config.ptr();
+  }
+  return runs;
+}
+
+template <class T>
+nb::object bytes_in(const std::vector<T>& values) {
+  return to_bytes(std::as_bytes(std::span(values)));
+}
+template <class T>
+std::vector<T> values_in(nb::handle object) {
+  const Contents contents(object);
+  std::vector<T> out(contents.bytes().size() / sizeof(T));
+  std::memcpy(out.data(), contents.bytes().data(), out.size() * sizeof(T));
+  return out;
+}
+
+}  // namespace
+
+dlpack::ManagedTensor* GpuBatchObject::describe(int array) const {
+  const GpuColumn& column = columns_->all[static_cast<std::size_t>(array)];
+  const std::size_t axes = column.shape.size();
+  void* memory = std::malloc(sizeof(Held) + 2 * axes * sizeof(std::int64_t));
+  if (!memory) throw std::bad_alloc();
+  auto* held = new (memory) Held{{}, batch_};
+  auto* shape = reinterpret_cast<std::int64_t*>(held + 1);
+  std::int64_t* strides = shape + axes;
+  std::int64_t elements = 1;
+  for (std::size_t i = axes; i-- > 0;) {
+    shape[i] = column.shape[i];
+    strides[i] = elements;
+    elements *= shape[i];
+  }
+  const GpuEnvs& envs = batch_->envs();
+  held->tensor = {{dlpack::kMajor, 0},
+                  held,
+                  &let_go,
+                  0,
+                  {reinterpret_cast<void*>(batch_->array(array)), {columns_->memory_kind, envs.device()},
+                   static_cast<std::int32_t>(axes), type_of(column.dtype), shape, strides, 0}};
+  return &held->tensor;
+}
+
+nb::tuple GpuBatchObject::tensors(nb::handle api) const {
+  const dlpack::ExchangeApi* functions = dlpack::find_api(api.ptr());
+  if (!functions) raise("UnsupportedError", "expected the C functions of DLPack 1, got " + describe_object(api));
+  const auto count = static_cast<Py_ssize_t>(columns_->all.size());
+  nb::object out = owned(PyTuple_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    void* made = nullptr;
+    // If it fails, it may have taken over the tensor or not. So we do not free it.
+    if (functions->to_object(describe(static_cast<int>(i)), &made) != 0) throw nb::python_error();
+    PyTuple_SET_ITEM(out.ptr(), i, static_cast<PyObject*>(made));
+  }
+  return nb::borrow<nb::tuple>(out);
+}
+
+nb::tuple GpuBatchObject::capsules() const {
+  nb::list out;
+  for (int i = 0; std::cmp_less(i, columns_->all.size()); ++i)
+    out.append(owned(PyCapsule_New(describe(i), kCapsule, &let_go_of_capsule)));
+  return nb::tuple(out);
+}
+
+nb::tuple GpuBatchObject::arrays(std::uintptr_t stream) const {
+  GpuEnvs& envs = batch_->envs();
+  std::vector<std::byte> all(static_cast<std::size_t>(envs.batch_bytes()));
+  {
+    const nb::gil_scoped_release released;
+    envs.copy_to_host(all.data(), batch_->array(0), all.size(), stream_of(stream));
+  }
+  nb::list out;
+  for (std::size_t i = 0; i < columns_->all.size(); ++i) {
+    const GpuColumn& column = columns_->all[i];
+    std::vector<npy_intp> shape(column.shape.begin(), column.shape.end());
+    nb::object array = owned(PyArray_SimpleNew(static_cast<int>(shape.size()), shape.data(), numpy_type(column.dtype)));
+    auto* made = reinterpret_cast<PyArrayObject*>(array.ptr());
+    std::memcpy(PyArray_DATA(made), all.data() + (batch_->array(static_cast<int>(i)) - batch_->array(0)),
+                static_cast<std::size_t>(PyArray_NBYTES(made)));
+    out.append(array);
+  }
+  return nb::tuple(out);
+}
+
+GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int device, nb::bytes image, nb::object env_class, nb::object configs,
+                     const std::vector<std::uint64_t>& seeds, bool same_step, std::int32_t max_episode_steps) {
+  const sm_env_table& table = *find_table(env_class);
+  if (!table.memory)
+    raise("UnsupportedError", std::string(table.name) + " cannot be copied to a GPU: its class does not say kPlainMemory");
+  const auto num_envs = static_cast<std::int32_t>(seeds.size());
+  const EnvSpec spec = read_native_spec(table, read_config(table, configs[0]), {});
+
+  // One object stands for all that are alike: those with one configuration, unless they read tables of their own.
+  std::vector<ConfigRun> runs = runs_of(table, configs);
+  const auto object_of = [&table](const void* envs, std::int32_t index) {
+    sm_env_memory memory{};
+    table.memory(envs, index, &memory);
+    return memory;
+  };
+  bool all_differ = runs.size() > 1;
+  if (!all_differ) {
+    const EnvSet one(table, {{runs[0].config, 1}});
+    all_differ = object_of(one.envs(), 0).read != nullptr;
+  }
+  if (!all_differ) runs[0].count = 1;
+  const EnvSet built(table, runs);
+
+  GpuForm form;
+  for (const Leaf& leaf : spec.observation) form.observation.push_back(leaf.row_bytes());
+  for (const Leaf& leaf : spec.info) form.info.push_back(leaf.row_bytes());
+  for (const Leaf& leaf : spec.action) form.action.push_back(leaf.row_bytes());
+  const std::int64_t object_bytes = object_of(built.envs(), 0).object_bytes;
+  form.memory_words = (object_bytes + 7) / 8;
+  form.same_step = same_step;
+  envs_ = std::make_shared<GpuEnvs>(library.c_str(), device, bytes_of(image), num_envs, form, max_episode_steps);
+
+  GpuEnvs::State state;
+  const auto count = static_cast<std::size_t>(num_envs), words = static_cast<std::size_t>(form.memory_words);
+  state.memory.resize(words * count);
+  state.random.resize(5 * count);
+  state.episode_return.resize(count);
+  state.elapsed.resize(count);
+  state.phase.resize(count);
+  state.episode.resize(count);
+  state.resets.resize(count);
+  std::map<const void*, GpuEnvs::Address> tables;
+  std::vector<std::uint64_t> object(words);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i == 0 || all_differ) {
+      const sm_env_memory memory = object_of(built.envs(), static_cast<std::int32_t>(i));
+      std::memcpy(object.data(), memory.object, static_cast<std::size_t>(object_bytes));
+      if (memory.read) {
+        const auto [known, is_new] = tables.try_emplace(memory.read);
+        if (is_new)
+          known->second = envs_->keep({static_cast<const std::byte*>(memory.read), static_cast<std::size_t>(memory.read_bytes)},
+                                      nullptr);
+        std::memcpy(reinterpret_cast<std::byte*>(object.data()) + memory.read_offset, &known->second, sizeof(known->second));
+      }
+    }
+    for (std::size_t w = 0; w < words; ++w) state.memory[w * count + i] = object[w];
+    const sm_random_state random = Rng(seeds[i]).state();
+    const std::uint64_t random_words[] = {random.state[0], random.state[1], random.increment[0], random.increment[1], 0};
+    for (std::size_t w = 0; w < 5; ++w) state.random[w * count + i] = random_words[w];
+  }
+  envs_->write(state, nullptr);
+
+  auto columns = std::make_shared<GpuColumns>(GpuColumns{{}, memory_kind});
+  const auto add = [&](DType dtype, std::vector<std::int64_t> shape = {}) {
+    shape.insert(shape.begin(), num_envs);
+    columns->all.push_back({dtype, std::move(shape)});
+  };
+  for (int times = same_step ? 2 : 1; times > 0; --times) {
+    for (const Leaf& leaf : spec.observation) add(leaf.dtype, leaf.shape);
+    for (const Leaf& leaf : spec.info) add(leaf.dtype, leaf.shape);
+    for (std::size_t i = 0; i < spec.info.size(); ++i) add(DType::kBool);
+  }
+  for (const DType dtype : {DType::kFloat32, DType::kBool, DType::kBool, DType::kBool, DType::kInt32, DType::kInt32,
+                            DType::kInt32, DType::kFloat64})
+    add(dtype);
+  columns_ = std::move(columns);
+}
+
+GpuBatchObject GpuObject::step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream) {
+  auto batch = envs_->take_batch(stream_of(stream));
+  envs_->step(*batch, addresses(action), stream_of(stream));
+  return {std::move(batch), columns_};
+}
+
+GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nb::object into,
+                                  nb::object which, nb::object command, nb::object has_seed, nb::object seed,
+                                  nb::object option, std::uint32_t option_mask) {
+  auto batch = into.is_none() ? envs_->take_batch(stream_of(stream)) : nb::cast<GpuBatchObject&>(into).batch();
+  std::optional<Contents> places[5];
+  const GpuEnvs::Commands commands{entries<std::uint8_t>(open(places[0], which)),
+                                   entries<std::uint8_t>(open(places[1], command)),
+                                   entries<std::uint8_t>(open(places[2], has_seed)),
+                                   entries<std::uint64_t>(open(places[3], seed)),
+                                   entries<double>(open(places[4], option)),
+                                   option_mask};
+  envs_->step(*batch, addresses(action), commands, stream_of(stream));
+  return {std::move(batch), columns_};
+}
+
+nb::tuple GpuObject::read(std::uintptr_t stream) {
+  const GpuEnvs::State state = envs_->read(stream_of(stream));
+  return nb::make_tuple(bytes_in(state.memory), bytes_in(state.random), bytes_in(state.episode_return),
+                        bytes_in(state.elapsed), bytes_in(state.phase), bytes_in(state.episode), bytes_in(state.resets));
+}
+
+void GpuObject::write(nb::tuple given, std::uintptr_t stream) {
+  GpuEnvs::State state;
+  state.memory = values_in<std::uint64_t>(given[0]);
+  state.random = values_in<std::uint64_t>(given[1]);
+  state.episode_return = values_in<double>(given[2]);
+  state.elapsed = values_in<std::int32_t>(given[3]);
+  state.phase = values_in<std::uint32_t>(given[4]);
+  state.episode = values_in<std::int64_t>(given[5]);
+  state.resets = values_in<std::int64_t>(given[6]);
+  envs_->write(state, stream_of(stream));
+}
+
+nb::tuple GpuObject::notes(std::uintptr_t stream) {
+  gpu::Notes notes;
+  {
+    const nb::gil_scoped_release released;
+    notes = envs_->notes(stream_of(stream));
+  }
+  const auto env = [](unsigned kept) { return kept ? nb::object(nb::int_(~kept)) : nb::none(); };
+  return nb::make_tuple(notes.episodes, notes.failures, env(notes.bad_action), env(notes.failed));
+}
+
+void register_gpu(nb::module_& m) {
+  nb::class_<GpuBatchObject>(m, "GpuBatch")
+      .def("tensors", &GpuBatchObject::tensors, "api"_a)
+      .def("capsules", &GpuBatchObject::capsules)
+      .def("arrays", &GpuBatchObject::arrays, "stream"_a);
+  nb::class_<GpuObject>(m, "GpuEnvs")
+      .def(nb::init<const std::string&, std::int32_t, int, nb::bytes, nb::object, nb::object, const std::vector<std::uint64_t>&, bool,
+                    std::int32_t>(),
+           "library"_a, "memory_kind"_a, "device"_a, "image"_a, "env_class"_a, "configs"_a, "seeds"_a, "same_step"_a,
+           "max_episode_steps"_a)
+      .def("step", &GpuObject::step, "action"_a, "stream"_a)
+      .def("command", &GpuObject::command, "action"_a, "stream"_a, "into"_a.none(), "which"_a.none(),
+           "command"_a.none(), "has_seed"_a.none(), "seed"_a.none(), "option"_a.none(), "option_mask"_a)
+      .def("read", &GpuObject::read, "stream"_a)
+      .def("write", &GpuObject::write, "state"_a, "stream"_a)
+      .def("notes", &GpuObject::notes, "stream"_a)
+      .def("clear_notes", &GpuObject::clear_notes, "stream"_a)
+      .def_prop_ro("batch_bytes", &GpuObject::batch_bytes);
+}
+
+}  // namespace stepmill

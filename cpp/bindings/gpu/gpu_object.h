@@ -1,0 +1,79 @@
+// Envs on a GPU, and the results of their steps, as Python has them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+#include "bindings/python/dlpack.h"
+#include "core/env/spec.h"
+#include "core/gpu/gpu_envs.h"
+
+namespace stepmill {
+
+// An array of a batch: what DLPack and numpy are told of it.
+struct GpuColumn {
+  DType dtype;
+  std::vector<std::int64_t> shape;  // the envs first
+};
+
+struct GpuColumns {
+  std::vector<GpuColumn> all;
+  std::int32_t memory_kind;  // as DLPack has it
+};
+
+class GpuBatchObject {
+ public:
+  GpuBatchObject(std::shared_ptr<GpuEnvs::Batch> batch, std::shared_ptr<const GpuColumns> columns)
+      : batch_(std::move(batch)), columns_(std::move(columns)) {}
+
+  // Its arrays as tensors of the library whose C functions these are, without a copy.
+  nanobind::tuple tensors(nanobind::handle api) const;
+  // Its arrays as capsules of DLPack, for libraries without such functions.
+  nanobind::tuple capsules() const;
+  // Copies of its arrays, in numpy's. Waits for the stream.
+  nanobind::tuple arrays(std::uintptr_t stream) const;
+
+  const std::shared_ptr<GpuEnvs::Batch>& batch() const { return batch_; }
+
+ private:
+  dlpack::ManagedTensor* describe(int array) const;
+
+  std::shared_ptr<GpuEnvs::Batch> batch_;
+  std::shared_ptr<const GpuColumns> columns_;
+};
+
+class GpuObject {
+ public:
+  // Builds envs on the host, and copies them. `memory_kind`: DLPack's number for the memory of that driver's GPUs.
+  GpuObject(const std::string& library, std::int32_t memory_kind, int device, nanobind::bytes image,
+            nanobind::object env_class, nanobind::object configs, const std::vector<std::uint64_t>& seeds, bool same_step, std::int32_t max_episode_steps);
+
+  // Steps all envs. `action`: the address of each array on the GPU.
+  GpuBatchObject step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream);
+  // Steps or resets some; `into`: rows of a step before this one, which stay, or None. The others are bytes with an entry
+  // per env, or None (see gpu::Arguments).
+  GpuBatchObject command(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nanobind::object into,
+                         nanobind::object which, nanobind::object command, nanobind::object has_seed,
+                         nanobind::object seed, nanobind::object option, std::uint32_t option_mask);
+
+  // All that decides how the envs go on, in bytes. Waits.
+  nanobind::tuple read(std::uintptr_t stream);
+  void write(nanobind::tuple state, std::uintptr_t stream);
+
+  // How many episodes have ended and how many steps failed; the first env that was given a bad action, and the first one
+  // that failed, or None, since `clear_notes`. Waits.
+  nanobind::tuple notes(std::uintptr_t stream);
+  void clear_notes(std::uintptr_t stream) { envs_->clear_notes(reinterpret_cast<void*>(stream)); }
+
+  std::int64_t batch_bytes() const { return envs_->batch_bytes(); }
+
+ private:
+  std::shared_ptr<GpuEnvs> envs_;
+  std::shared_ptr<const GpuColumns> columns_;
+};
+
+void register_gpu(nanobind::module_& m);
+
+}  // namespace stepmill

@@ -1,0 +1,289 @@
+#include "core/gpu/gpu_envs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace stepmill {
+namespace {
+
+constexpr unsigned kBlock = 128;        // threads that share a processor; more gain nothing where each needs 60 registers
+constexpr unsigned kWithoutTiming = 2;  // of events
+constexpr std::int64_t kArrayAlignment = 256;
+constexpr int kRandomWords = 5;
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment; }
+
+template <class T>
+T* pointer(CudaDriver::Address address) {
+  return reinterpret_cast<T*>(address);
+}
+
+std::string shown(std::size_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+}  // namespace
+
+GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> image, std::int32_t num_envs, GpuForm form,
+                 std::int32_t max_episode_steps)
+    : driver_(library),
+      number_(device),
+      num_envs_(num_envs),
+      max_episode_steps_(max_episode_steps),
+      form_(std::move(form)),
+      pid_(getpid()) {
+  driver_.find_kernel_functions();
+  const std::string gpu = "GPU " + std::to_string(device);
+  driver_.check(driver_.init(0), "the driver of NVIDIA does not start");
+  driver_.check(driver_.device_get(&device_, device), gpu);
+  driver_.check(driver_.retain(&context_, device_), gpu);
+  try {
+    const InContext inside(driver_, context_);
+    driver_.check(inside.result(), gpu);
+    driver_.check(driver_.module_load(&module_, image.data()), gpu + " does not take the compiled env");
+    driver_.check(driver_.module_function(&function_, module_, "stepmill_step"), gpu);
+
+    const auto envs = static_cast<std::int64_t>(num_envs);
+    const auto column = [&](std::int64_t row_bytes) {
+      offsets_.push_back(batch_bytes_);
+      batch_bytes_ += aligned(row_bytes * envs);
+    };
+    const auto rows = [&] {
+      for (const std::int64_t bytes : form_.observation) column(bytes);
+      for (const std::int64_t bytes : form_.info) column(bytes);
+      for (std::size_t i = 0; i < form_.info.size(); ++i) column(1);
+    };
+    rows();
+    if (form_.same_step) rows();
+    for (const std::int64_t bytes : {4, 1, 1, 1, 4, 4, 4, 8}) column(bytes);  // as Fixed names them
+
+    std::int64_t bytes = 0;
+    const auto place = [&](std::int64_t row_bytes) {
+      const std::int64_t at = bytes;
+      bytes += aligned(row_bytes * envs);
+      return static_cast<Address>(at);
+    };
+    const Address memory = place(8 * form_.memory_words), random = place(8 * kRandomWords), sum = place(8),
+                  elapsed = place(4), phase = place(4), episode = place(8), resets = place(8);
+    envs_memory_ = std::make_unique<Memory>(*this, static_cast<std::size_t>(bytes));
+    const Address first = envs_memory_->address();
+    envs_ = {pointer<std::uint64_t>(first + memory), pointer<std::uint64_t>(first + random), pointer<double>(first + sum),
+             pointer<std::int32_t>(first + elapsed), pointer<std::uint32_t>(first + phase),
+             pointer<std::int64_t>(first + episode), pointer<std::int64_t>(first + resets)};
+    notes_memory_ = std::make_unique<Memory>(*this, sizeof(gpu::Notes));
+    driver_.check(driver_.fill(notes_memory_->address(), 0, sizeof(gpu::Notes), nullptr), gpu);
+    driver_.check(driver_.stream_synchronize(nullptr), gpu);
+  } catch (...) {
+    notes_memory_.reset();
+    envs_memory_.reset();
+    if (module_) driver_.module_unload(module_);
+    driver_.let_go(device_);
+    throw;
+  }
+}
+
+// The kernels that still run are waited for: freeing memory does that.
+GpuEnvs::~GpuEnvs() {
+  if (getpid() != pid_) {  // a child has no part in it; what its objects hold is the parent's
+    for (auto& table : tables_) (void)table.release();
+    (void)notes_memory_.release();
+    (void)envs_memory_.release();
+    return;
+  }
+  {
+    const InContext inside(driver_, context_);
+    for (const Block& block : free_) {
+      driver_.event_destroy(block.event);
+      driver_.free(block.memory);
+    }
+    tables_.clear();
+    notes_memory_.reset();
+    envs_memory_.reset();
+    driver_.module_unload(module_);
+  }
+  driver_.let_go(device_);
+}
+
+GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
+  const InContext inside(envs.driver_, envs.context_);
+  const CudaDriver::Result result = envs.driver_.allocate(&address_, std::max<std::size_t>(bytes, 1));
+  if (result == CudaDriver::kOutOfMemory)
+    throw std::runtime_error("GPU " + std::to_string(envs.number_) + " has no " + shown(bytes) + " left for " +
+                             std::to_string(envs.num_envs_) + " envs: take fewer, or let go of earlier results");
+  envs.driver_.check(result, "GPU " + std::to_string(envs.number_));
+}
+
+GpuEnvs::Memory::~Memory() {
+  if (address_ == 0 || getpid() != envs_.pid_) return;
+  const InContext inside(envs_.driver_, envs_.context_);
+  envs_.driver_.free(address_);
+}
+
+std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
+  Block block;
+  {
+    const std::lock_guard lock(mutex_);
+    // One that this stream has used: its work comes one after another.
+    auto found = std::ranges::find(free_, stream, &Block::stream);
+    if (found == free_.end() && !free_.empty()) found = free_.begin();
+    if (found != free_.end()) {
+      block = *found;
+      free_.erase(found);
+    }
+  }
+  const InContext inside(driver_, context_);
+  if (block.memory == 0) {
+    auto memory = Memory(*this, static_cast<std::size_t>(batch_bytes_));
+    driver_.check(driver_.event_create(&block.event, kWithoutTiming), "an event");
+    block.memory = std::exchange(memory.address_, 0);
+  } else if (block.stream != stream) {
+    driver_.check(driver_.stream_wait(stream, block.event, 0), "a stream");
+  }
+  block.stream = stream;
+  return std::make_shared<Batch>(shared_from_this(), block);
+}
+
+void GpuEnvs::give_back(Block block) noexcept {
+  if (getpid() != pid_) return;
+  const InContext inside(driver_, context_);
+  driver_.event_record(block.event, block.stream);
+  const std::lock_guard lock(mutex_);
+  free_.push_back(block);
+}
+
+gpu::Arguments GpuEnvs::arguments(const Batch& batch, std::span<const void* const> action) const {
+  gpu::Arguments a{};
+  a.envs = envs_;
+  a.notes = pointer<gpu::Notes>(notes_memory_->address());
+  a.num_envs = num_envs_;
+  a.max_episode_steps = max_episode_steps_;
+  std::ranges::copy(action, a.action);
+  int next = 0;
+  const auto columns = [&](auto* const* to, std::size_t count) {
+    using T = std::remove_pointer_t<std::remove_const_t<std::remove_pointer_t<decltype(to)>>>;
+    for (std::size_t i = 0; i < count; ++i) const_cast<T**>(to)[i] = pointer<T>(batch.array(next++));
+  };
+  gpu::Results& r = a.results;
+  columns(r.observation, form_.observation.size());
+  columns(r.info, form_.info.size());
+  columns(r.has_info, form_.info.size());
+  if (form_.same_step) {
+    columns(r.final_observation, form_.observation.size());
+    columns(r.final_info, form_.info.size());
+    columns(r.has_final_info, form_.info.size());
+  }
+  const auto fixed = [&](Fixed which) { return batch.array(fixed_array(which)); };
+  r.reward = pointer<float>(fixed(kReward));
+  r.terminated = pointer<std::uint8_t>(fixed(kTerminated));
+  r.truncated = pointer<std::uint8_t>(fixed(kTruncated));
+  r.ended = pointer<std::uint8_t>(fixed(kEnded));
+  r.env_id = pointer<std::int32_t>(fixed(kEnvId));
+  r.elapsed_step = pointer<std::int32_t>(fixed(kElapsedStep));
+  r.episode_length = pointer<std::int32_t>(fixed(kEpisodeLength));
+  r.episode_return = pointer<double>(fixed(kEpisodeReturn));
+  return a;
+}
+
+void GpuEnvs::launch(gpu::Arguments& a, void* stream) {
+  void* parameters[] = {&a};
+  const unsigned blocks = (static_cast<unsigned>(num_envs_) + kBlock - 1) / kBlock;
+  driver_.check(driver_.launch(function_, blocks, 1, 1, kBlock, 1, 1, 0, stream, parameters, nullptr),
+                "the kernel could not be started");
+}
+
+void GpuEnvs::step(Batch& batch, std::span<const void* const> action, void* stream) {
+  gpu::Arguments a = arguments(batch, action);
+  const InContext inside(driver_, context_);
+  launch(a, stream);
+}
+
+void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream) {
+  gpu::Arguments a = arguments(batch, action);
+  a.option_mask = commands.option_mask;
+  std::vector<std::unique_ptr<Memory>> copies;
+  const auto copy = [&](auto& to, const auto& from) {
+    if (from.empty()) return;
+    copies.push_back(copy_of(from.data(), from.size_bytes(), stream));
+    to = pointer<std::remove_reference_t<decltype(*to)>>(copies.back()->address());
+  };
+  copy(a.which, commands.which);
+  copy(a.command, commands.command);
+  copy(a.has_seed, commands.has_seed);
+  copy(a.seed, commands.seed);
+  copy(a.option, commands.option);
+  const InContext inside(driver_, context_);
+  launch(a, stream);
+}  // freeing the copies waits for the kernel
+
+std::unique_ptr<GpuEnvs::Memory> GpuEnvs::copy_of(const void* from, std::size_t bytes, void* stream) {
+  auto made = std::make_unique<Memory>(*this, bytes);
+  copy_to_device(made->address(), from, bytes, stream);
+  return made;
+}
+
+GpuEnvs::Address GpuEnvs::keep(std::span<const std::byte> bytes, void* stream) {
+  tables_.push_back(copy_of(bytes.data(), bytes.size(), stream));
+  return tables_.back()->address();
+}
+
+void GpuEnvs::copy_to_device(Address to, const void* from, std::size_t bytes, void* stream) {
+  const InContext inside(driver_, context_);
+  driver_.check(driver_.to_device(to, from, bytes, stream), "a copy to the GPU");
+  driver_.check(driver_.stream_synchronize(stream), "a copy to the GPU");
+}
+
+void GpuEnvs::copy_to_host(void* to, Address from, std::size_t bytes, void* stream) {
+  const InContext inside(driver_, context_);
+  driver_.check(driver_.to_host(to, from, bytes, stream), "a copy from the GPU");
+  driver_.check(driver_.stream_synchronize(stream), "a copy from the GPU");
+}
+
+GpuEnvs::State GpuEnvs::read(void* stream) {
+  State state;
+  const auto take = [&](auto& to, const auto* from, std::int64_t words) {
+    to.resize(static_cast<std::size_t>(words * num_envs_));
+    copy_to_host(to.data(), reinterpret_cast<Address>(from), to.size() * sizeof(to[0]), stream);
+  };
+  take(state.memory, envs_.memory, form_.memory_words);
+  take(state.random, envs_.random, kRandomWords);
+  take(state.episode_return, envs_.episode_return, 1);
+  take(state.elapsed, envs_.elapsed, 1);
+  take(state.phase, envs_.phase, 1);
+  take(state.episode, envs_.episode, 1);
+  take(state.resets, envs_.resets, 1);
+  return state;
+}
+
+void GpuEnvs::write(const State& state, void* stream) {
+  const auto put = [&](const auto& from, auto* to, std::int64_t words) {
+    if (std::cmp_not_equal(from.size(), words * num_envs_)) throw std::invalid_argument("a state of another size");
+    copy_to_device(reinterpret_cast<Address>(to), from.data(), from.size() * sizeof(from[0]), stream);
+  };
+  put(state.memory, envs_.memory, form_.memory_words);
+  put(state.random, envs_.random, kRandomWords);
+  put(state.episode_return, envs_.episode_return, 1);
+  put(state.elapsed, envs_.elapsed, 1);
+  put(state.phase, envs_.phase, 1);
+  put(state.episode, envs_.episode, 1);
+  put(state.resets, envs_.resets, 1);
+}
+
+gpu::Notes GpuEnvs::notes(void* stream) {
+  gpu::Notes notes;
+  copy_to_host(&notes, notes_memory_->address(), sizeof notes, stream);
+  return notes;
+}
+
+void GpuEnvs::clear_notes(void* stream) {
+  const gpu::Notes none{};
+  copy_to_device(notes_memory_->address(), &none, sizeof none, stream);
+}
+
+}  // namespace stepmill

@@ -1,0 +1,65 @@
+// What a kernel is given: addresses on the GPU. The launcher fills it on the host.
+//
+// Envs are stored word by word: word w of env i is at w * num_envs + i, so that neighbouring threads read neighbouring
+// words.
+#pragma once
+
+#include <cstdint>
+
+namespace stepmill::gpu {
+
+// Of an action, an observation and the infos together, as many arrays as that.
+inline constexpr int kMostArrays = 32;
+
+struct Envs {
+  std::uint64_t* memory;  // of the env classes' objects
+  std::uint64_t* random;  // five words each: the state, the increment, and the half that is left
+  double* episode_return;
+  std::int32_t* elapsed;
+  std::uint32_t* phase;  // sm_phase; consecutive failures in the high half
+  std::int64_t* episode;
+  std::int64_t* resets;
+};
+
+// The rows of a batch, one for every env. Of those that are not stepped nothing is written.
+struct Results {
+  void* observation[kMostArrays];
+  void* final_observation[kMostArrays];  // same_step only; rows that did not end are not written
+  void* info[kMostArrays];
+  void* final_info[kMostArrays];
+  std::uint8_t* has_info[kMostArrays];
+  std::uint8_t* has_final_info[kMostArrays];
+  float* reward;
+  std::uint8_t* terminated;
+  std::uint8_t* truncated;
+  std::uint8_t* ended;
+  std::int32_t* env_id;
+  std::int32_t* elapsed_step;
+  std::int32_t* episode_length;
+  double* episode_return;
+};
+
+// What a pool wants to know now and then, and does not wait for. An env id is kept as its distance from 2**32 - 1: so
+// the least one wins by a maximum, and 0 says that there is none.
+struct Notes {
+  unsigned long long episodes;  // that have ended
+  unsigned long long failures;
+  unsigned bad_action;
+  unsigned failed;
+};
+
+struct Arguments {
+  Envs envs;
+  Results results;
+  Notes* notes;
+  const void* action[kMostArrays];
+  const std::uint8_t* which;    // the envs to step; null: all
+  const std::uint8_t* command;  // sm_command of each env; null: SM_STEP
+  const std::uint8_t* has_seed;
+  const std::uint64_t* seed;    // of resets; null: none
+  const double* option;         // of resets: SM_MAX_RESET_OPTIONS numbers, for all envs; null: none
+  std::uint32_t option_mask;
+  std::int32_t num_envs, max_episode_steps;
+};
+
+}  // namespace stepmill::gpu

@@ -1,0 +1,277 @@
+// One thread steps one env: the same state machine as on the host (`core/autoreset.h`) around the same class.
+//
+// A thread copies its env into registers, lets the machine write the env's row there, and stores what has changed. So the
+// class and the machine know nothing of how memory is laid out, and the compiler sees through both.
+#pragma once
+
+#include "core/autoreset.h"
+#include "gpu/arguments.h"
+#include "gpu/limits.h"
+#include "gpu/thread.h"
+
+namespace stepmill::gpu {
+
+// Of which arrays the rows are. stepmill writes it from what the env says about itself (`stepmill/device/cuda`):
+//
+//     struct Form {
+//       static constexpr sm_autoreset kAutoreset = SM_NEXT_STEP;
+//       using Observation = Arrays<bytes of a row, ...>;
+//       using Info = Arrays<...>;
+//       using Action = Arrays<...>;
+//       static bool put_in_space(void* const* action);   // puts an action into its space, and says whether it was outside
+//     };
+template <int... bytes>
+struct Arrays {
+  static constexpr int kCount = sizeof...(bytes);
+  static constexpr int kBytes[kCount + 1] = {bytes..., 0};
+  static constexpr std::int64_t kWide[kCount + 1] = {bytes..., 0};  // as the tables of the host have them
+};
+
+constexpr int after(int offset, int bytes) { return (offset + bytes + 15) / 16 * 16; }
+
+template <class Sizes>
+constexpr int total() {
+  int offset = 0;
+  for (const int bytes : Sizes::kBytes) offset = after(offset, bytes);
+  return offset == 0 ? 16 : offset;
+}
+
+// Copies by the largest pieces that the place of a row in a column allows.
+template <int bytes>
+STEPMILL_INLINE void copy_row(std::byte* to, const std::byte* from) {
+  using Piece = std::conditional_t<
+      bytes % 16 == 0, uint4,
+      std::conditional_t<bytes % 8 == 0, std::uint64_t,
+                         std::conditional_t<bytes % 4 == 0, std::uint32_t,
+                                            std::conditional_t<bytes % 2 == 0, std::uint16_t, std::uint8_t>>>>;
+  STEPMILL_UNROLL
+  for (int i = 0; i < bytes; i += static_cast<int>(sizeof(Piece)))
+    *reinterpret_cast<Piece*>(to + i) = *reinterpret_cast<const Piece*>(from + i);
+}
+
+// Where some arrays of one row are, one after another.
+template <class Sizes>
+STEPMILL_INLINE void place(void** places, std::byte* bytes) {
+  int offset = 0;
+  STEPMILL_UNROLL
+  for (int i = 0; i < Sizes::kCount; ++i) {
+    places[i] = bytes + offset;
+    offset = after(offset, Sizes::kBytes[i]);
+  }
+}
+
+template <class Sizes, int leaf = 0, int offset = 0>
+STEPMILL_INLINE void load_row(std::byte* bytes, const void* const* columns, std::int64_t row) {
+  if constexpr (leaf < Sizes::kCount) {
+    constexpr int size = Sizes::kBytes[leaf];
+    copy_row<size>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
+    load_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
+  }
+}
+
+template <class Sizes, int leaf = 0, int offset = 0>
+STEPMILL_INLINE void store_row(const std::byte* bytes, void* const* columns, std::int64_t row) {
+  if constexpr (leaf < Sizes::kCount) {
+    constexpr int size = Sizes::kBytes[leaf];
+    copy_row<size>(static_cast<std::byte*>(columns[leaf]) + row * size, bytes + offset);
+    store_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
+  }
+}
+
+// The words of an env's object. Only those that have changed are stored: what is constant costs no bandwidth.
+template <class E>
+struct Memory {
+  static constexpr int kWords = static_cast<int>((sizeof(E) + 7) / 8);
+
+  alignas(alignof(E) > 8 ? alignof(E) : 8) std::uint64_t words[kWords];
+  std::uint64_t before[kWords];
+
+  STEPMILL_INLINE void load(const std::uint64_t* from, std::int64_t env, std::int64_t num_envs) {
+    STEPMILL_UNROLL
+    for (int w = 0; w < kWords; ++w) words[w] = before[w] = from[w * num_envs + env];
+  }
+  STEPMILL_INLINE void store(std::uint64_t* to, std::int64_t env, std::int64_t num_envs) const {
+    STEPMILL_UNROLL
+    for (int w = 0; w < kWords; ++w)
+      if (words[w] != before[w]) to[w * num_envs + env] = words[w];
+  }
+  STEPMILL_INLINE E& env() { return *reinterpret_cast<E*>(words); }
+};
+
+// What the machine is given of the env of a thread. It points to locals of one function, each of them a variable of its
+// own: so the compiler can keep all of them in registers.
+template <class E>
+struct Turnstile {
+  const sm_shared* shared;
+  const sm_columns* columns;
+  std::int32_t id;
+  sm_env_state* state;
+  sm_reset_request* request;
+  E* env;
+  Rng* rng;
+  std::int64_t* resets;
+
+  STEPMILL_INLINE Visit<E> visit(std::int32_t entry) const {
+    return {*shared, entry, id, *state, *request, *env, *rng, *resets};
+  }
+  STEPMILL_INLINE Place place(const Visit<E>&) const { return {*columns, 0}; }
+  void fault(std::int32_t, int) const {}  // nothing is caught here
+};
+
+STEPMILL_INLINE std::int32_t env_of_thread() { return static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x); }
+
+template <class E, class Form>
+STEPMILL_INLINE void advance(const Arguments& a) {
+  using Observation = typename Form::Observation;
+  using Info = typename Form::Info;
+  using Action = typename Form::Action;
+  using Machine = Autoreset<E, Turnstile<E>>;
+  const std::int32_t id = env_of_thread();
+  if (id >= a.num_envs || (a.which && !a.which[id])) return;
+  arguments_of_block() = &a;
+
+  // The env.
+  Memory<E> memory;
+  memory.load(a.envs.memory, id, a.num_envs);
+  Rng rng(a.envs.random + id, a.num_envs);
+  const std::uint32_t phase = a.envs.phase[id];
+  sm_env_state state;
+  state.episode_return = a.envs.episode_return[id];
+  state.elapsed = a.envs.elapsed[id];
+  state.phase = static_cast<std::uint8_t>(phase);
+  state.command = a.command ? a.command[id] : static_cast<std::uint8_t>(SM_STEP);
+  state.failures = static_cast<std::uint16_t>(phase >> 16);
+  state.episode = 0;        // added to what it was
+  std::int64_t resets = 0;  // likewise
+  sm_reset_request request{};
+  if (a.has_seed && a.has_seed[id]) {
+    request.has_seed = 1;
+    request.seed = a.seed[id];
+  }
+  if (a.option) {
+    request.option_mask = a.option_mask;
+    STEPMILL_UNROLL
+    for (int i = 0; i < SM_MAX_RESET_OPTIONS; ++i) request.option[i] = a.option[i];
+  }
+
+  // Its row.
+  alignas(16) std::byte observation[total<Observation>()], final_observation[total<Observation>()];
+  alignas(16) std::byte info[total<Info>()], final_info[total<Info>()], action[total<Action>()];
+  void *observations[Observation::kCount + 1], *final_observations[Observation::kCount + 1];
+  void *infos[Info::kCount + 1], *final_infos[Info::kCount + 1], *actions[Action::kCount + 1];
+  place<Observation>(observations, observation);
+  place<Observation>(final_observations, final_observation);
+  place<Info>(infos, info);
+  place<Info>(final_infos, final_info);
+  place<Action>(actions, action);
+  std::uint8_t has_info[Info::kCount + 1], has_final_info[Info::kCount + 1];
+  float reward;
+  std::uint8_t terminated, truncated, ended = 0;
+  std::int32_t env_id, elapsed_step, episode_length = 0;
+  double episode_return = 0;
+
+  sm_shared shared{};
+  shared.action = actions;
+  shared.action_bytes = Action::kWide;
+  shared.observation_bytes = Observation::kWide;
+  shared.info_bytes = Info::kWide;
+  shared.observation_leaves = Observation::kCount;
+  shared.info_leaves = Info::kCount;
+  shared.autoreset = Form::kAutoreset;
+  shared.max_episode_steps = a.max_episode_steps;
+  shared.max_num_players = 1;
+  shared.reward_is_float32 = 1;
+
+  sm_columns columns{};
+  columns.observation = observations;
+  columns.final_observation = final_observations;
+  columns.info = infos;
+  columns.final_info = final_infos;
+  columns.info_present = has_info;
+  columns.final_info_present = has_final_info;
+  columns.reward = &reward;
+  columns.terminated = &terminated;
+  columns.truncated = &truncated;
+  columns.ended = &ended;
+  columns.env_id = &env_id;
+  columns.elapsed_step = &elapsed_step;
+  columns.episode_length = &episode_length;
+  columns.episode_return = &episode_return;
+
+  const Turnstile<E> in{&shared, &columns, id, &state, &request, &memory.env(), &rng, &resets};
+  if (Machine::will_step(state)) {
+    load_row<Action>(action, a.action, id);
+    if (Form::put_in_space(actions)) note_least(&a.notes->bad_action, id);
+    clear_infos(shared, has_info, 0, 1);
+    const Outcome outcome = memory.env().step(ActionRow(shared, 0, 1), rng);
+    Machine::finish_step(in, 0, shared, columns, memory.env(), state, id, 0, outcome);
+  } else {
+    Machine::start_or_look(in, 0);
+  }
+
+  memory.store(a.envs.memory, id, a.num_envs);
+  rng.store();
+  a.envs.episode_return[id] = state.episode_return;
+  a.envs.elapsed[id] = state.elapsed;
+  const std::uint32_t phase_now = state.phase | static_cast<std::uint32_t>(state.failures) << 16;
+  if (phase_now != phase) a.envs.phase[id] = phase_now;
+  if (state.episode) a.envs.episode[id] += state.episode;
+  if (resets) a.envs.resets[id] += resets;
+
+  const Results& to = a.results;
+  store_row<Observation>(observation, to.observation, id);
+  store_row<Info>(info, to.info, id);
+  STEPMILL_UNROLL
+  for (int i = 0; i < Info::kCount; ++i) to.has_info[i][id] = has_info[i];
+  if (Form::kAutoreset == SM_SAME_STEP && ended) {
+    store_row<Observation>(final_observation, to.final_observation, id);
+    store_row<Info>(final_info, to.final_info, id);
+    STEPMILL_UNROLL
+    for (int i = 0; i < Info::kCount; ++i) to.has_final_info[i][id] = has_final_info[i];
+  }
+  to.reward[id] = reward;
+  to.terminated[id] = terminated;
+  to.truncated[id] = truncated;
+  to.ended[id] = ended;
+  to.env_id[id] = id;
+  to.elapsed_step[id] = elapsed_step;
+  to.episode_length[id] = episode_length;
+  to.episode_return[id] = episode_return;
+  if (ended) atomicAdd(&a.notes->episodes, 1ULL);
+}
+
+// The row of an env that failed, and what is left of the env: as if the thread had not begun, except that it has to be
+// reset.
+template <class Form>
+[[noreturn]] void fail() {
+  const Arguments& a = *arguments_of_block();
+  const std::int32_t id = env_of_thread();
+  const Results& to = a.results;
+  for (int leaf = 0; leaf < Form::Observation::kCount; ++leaf) {
+    const std::int64_t bytes = Form::Observation::kWide[leaf];
+    memset(static_cast<std::byte*>(to.observation[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
+  }
+  for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) to.has_info[leaf][id] = 0;
+  to.reward[id] = 0;
+  to.terminated[id] = 0;
+  to.truncated[id] = 1;
+  to.ended[id] = 0;
+  to.env_id[id] = id;
+  to.elapsed_step[id] = a.envs.elapsed[id];
+  to.episode_length[id] = 0;
+  to.episode_return[id] = 0;
+  const std::uint32_t failures = a.envs.phase[id] >> 16;
+  a.envs.phase[id] = SM_ENDED | (failures < SM_MOST_FAILURES ? failures + 1 : failures) << 16;
+  atomicAdd(&a.notes->failures, 1ULL);
+  note_least(&a.notes->failed, id);
+  end_thread();
+}
+
+}  // namespace stepmill::gpu
+
+#define STEPMILL_GPU_ENV(Class, Form)                                                          \
+  void stepmill::gpu::fail_thread() { stepmill::gpu::fail<Form>(); }                           \
+  STEPMILL_KERNEL void stepmill_step(STEPMILL_PARAMETER stepmill::gpu::Arguments arguments) {  \
+    stepmill::gpu::advance<Class, Form>(arguments);                                            \
+  }                                                                                            \
+  STEPMILL_ON_HOST
