@@ -138,12 +138,12 @@ def test_a_step_that_is_a_reset_notes_bad_actions_too_and_a_restore_forgets_none
         pool.check()
 
 
-def test_the_first_bad_one_is_told(pool_of: Any) -> None:
+def test_the_bad_one_of_the_least_id_is_told_and_then_forgotten(pool_of: Any) -> None:
     pool = pool_of("discrete")
     pool.reset()
     pool.step(rows(5, 5, 0))
-    pool.step(rows(0, 5, 5))
-    with pytest.raises(errors.ActionError, match="env 2"):
+    pool.step(rows(5, 0, 5))
+    with pytest.raises(errors.ActionError, match="env 1"):
         pool.check()
     pool.check()
 

@@ -21,10 +21,10 @@ _ENDS = {"episode_return", "episode_length", "final_obs", "final_info"}
 
 
 class Notes(NamedTuple):
-    """What a pool wants to know now and then, and does not wait for."""
+    """What a pool wants to know now and then, and does not wait for. Sums over all envs would be kernels."""
 
-    bad: jax.Array  # the first env that was given a bad action since somebody looked; the number of envs: none was
-    episodes: jax.Array  # how many have ended: the low and the high half of a number
+    bad: jax.Array  # whether an env was given a bad action since somebody looked
+    episodes: jax.Array  # how many of each have ended
 
 
 class Now(NamedTuple):
@@ -57,7 +57,7 @@ class JaxProgram:
         )
         self._take = jax.jit(lambda tree, ids: jax.tree.map(lambda leaf: leaf[ids], tree))
         self._told = jax.jit(_told)
-        notes = Notes(jnp.int32(rules.num_envs), jnp.zeros(2, jnp.uint32))
+        notes = Notes(jnp.zeros(rules.num_envs, bool), jnp.zeros(rules.num_envs, jnp.uint32))
         with jax.default_device(device):
             envs = jax.jit(rules.new)(jnp.asarray(keys_of(seeds)))
         no_action = map_tree(lambda leaf: self._no_rows(action.leaves[leaf]), action.tree)
@@ -126,16 +126,16 @@ class JaxProgram:
 
     def take_bad(self) -> int | None:
         """The first env that was given a bad action since this was asked; None: none was. Waits for the device."""
-        bad = int(self._whole().notes.bad)
-        if bad == self.rules.num_envs:
+        bad = np.flatnonzero(np.asarray(self._whole().notes.bad))
+        if not len(bad):
             return None
-        self.now = self.now._replace(notes=self.now.notes._replace(bad=self.on_device(np.int32(self.rules.num_envs))))
-        return bad
+        none = self.on_device(np.zeros(self.rules.num_envs, bool))
+        self.now = self.now._replace(notes=self.now.notes._replace(bad=none))
+        return int(bad[0])
 
     def episodes(self) -> int:
         """How many have ended. Waits for the device."""
-        low, high = map(int, np.asarray(self.now.notes.episodes))
-        return low | high << 32
+        return int(np.asarray(self.now.notes.episodes).sum(dtype=np.int64))
 
     def bytes(self) -> int:
         """The size of all arrays of the pool."""
@@ -210,8 +210,4 @@ def _told(info: Mapping[str, Any], which: jax.Array) -> dict[str, Any]:
 
 
 def _noted(notes: Notes, step: WorldStep, is_bad: jax.Array) -> Notes:
-    count = len(is_bad)
-    bad = jnp.where(is_bad, jnp.arange(count, dtype=jnp.int32), count).min()
-    low, high = notes.episodes
-    added = low + (step.terminated | step.truncated).sum(dtype=jnp.uint32)
-    return Notes(jnp.where(notes.bad < count, notes.bad, bad), jnp.stack([added, high + (added < low)]))
+    return Notes(notes.bad | is_bad, notes.episodes + (step.terminated | step.truncated).astype(jnp.uint32))
