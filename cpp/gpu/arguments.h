@@ -1,7 +1,7 @@
 // What a kernel is given: addresses on the GPU. The launcher fills it on the host.
 //
-// Envs are stored word by word: word w of env i is at w * num_envs + i, so that neighbouring threads read neighbouring
-// words.
+// The objects of envs are stored word by word: word w of env i is at w * num_envs + i, so that neighbouring threads read
+// neighbouring words.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,19 @@ namespace stepmill::gpu {
 // Of an action, an observation and the infos together, as many arrays as that.
 inline constexpr int kMostArrays = 32;
 
+// What of an env is seldom needed: when it draws, and when an episode begins or ends. Two sectors of memory.
+struct alignas(64) Seldom {
+  std::uint64_t random[5];  // the generator's state and increment, the high words first, and the half that is left
+  std::int32_t resets, ended;  // how often the env was reset, and how many of its episodes have ended
+  std::int64_t episode;        // episodes that have begun
+};
+
 struct Envs {
-  std::uint64_t* memory;  // of the env classes' objects
-  std::uint64_t* random;  // five words each: the state, the increment, and the half that is left
+  std::uint64_t* memory;  // of the env class's objects
+  Seldom* seldom;
   double* episode_return;
   std::int32_t* elapsed;
   std::uint32_t* phase;  // sm_phase; consecutive failures in the high half
-  std::int64_t* episode;
-  std::int64_t* resets;
 };
 
 // The rows of a batch, one for every env. Of those that are not stepped nothing is written.
@@ -42,7 +47,6 @@ struct Results {
 // What a pool wants to know now and then, and does not wait for. An env id is kept as its distance from 2**32 - 1: so
 // the least one wins by a maximum, and 0 says that there is none.
 struct Notes {
-  unsigned long long episodes;  // that have ended
   unsigned long long failures;
   unsigned bad_action;
   unsigned failed;

@@ -133,7 +133,8 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   // The env.
   Memory<E> memory;
   memory.load(a.envs.memory, id, a.num_envs);
-  Rng rng(a.envs.random + id, a.num_envs);
+  Seldom& seldom = a.envs.seldom[id];
+  Rng rng(seldom);
   const std::uint32_t phase = a.envs.phase[id];
   sm_env_state state;
   state.episode_return = a.envs.episode_return[id];
@@ -215,8 +216,9 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   a.envs.elapsed[id] = state.elapsed;
   const std::uint32_t phase_now = state.phase | static_cast<std::uint32_t>(state.failures) << 16;
   if (phase_now != phase) a.envs.phase[id] = phase_now;
-  if (state.episode) a.envs.episode[id] += state.episode;
-  if (resets) a.envs.resets[id] += resets;
+  if (state.episode) seldom.episode += state.episode;
+  if (resets) seldom.resets += static_cast<std::int32_t>(resets);
+  if (ended) seldom.ended += 1;
 
   const Results& to = a.results;
   store_row<Observation>(observation, to.observation, id);
@@ -237,7 +239,6 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   to.elapsed_step[id] = elapsed_step;
   to.episode_length[id] = episode_length;
   to.episode_return[id] = episode_return;
-  if (ended) atomicAdd(&a.notes->episodes, 1ULL);
 }
 
 // The row of an env that failed, and what is left of the env: as if the thread had not begun, except that it has to be

@@ -11,6 +11,8 @@
 #include <map>
 #include <optional>
 
+#include <numeric>
+
 #include "bindings/input/config_input.h"
 #include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
@@ -206,12 +208,10 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   GpuEnvs::State state;
   const auto count = static_cast<std::size_t>(num_envs), words = static_cast<std::size_t>(form.memory_words);
   state.memory.resize(words * count);
-  state.random.resize(5 * count);
+  state.seldom.resize(count);
   state.episode_return.resize(count);
   state.elapsed.resize(count);
   state.phase.resize(count);
-  state.episode.resize(count);
-  state.resets.resize(count);
   std::map<const void*, GpuEnvs::Address> tables;
   std::vector<std::uint64_t> object(words);
   for (std::size_t i = 0; i < count; ++i) {
@@ -228,8 +228,7 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
     }
     for (std::size_t w = 0; w < words; ++w) state.memory[w * count + i] = object[w];
     const sm_random_state random = Rng(seeds[i]).state();
-    const std::uint64_t random_words[] = {random.state[0], random.state[1], random.increment[0], random.increment[1], 0};
-    for (std::size_t w = 0; w < 5; ++w) state.random[w * count + i] = random_words[w];
+    state.seldom[i] = {{random.state[0], random.state[1], random.increment[0], random.increment[1], 0}, 0, 0, 0};
   }
   envs_->write(state, nullptr);
 
@@ -272,19 +271,17 @@ GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std
 
 nb::tuple GpuObject::read(std::uintptr_t stream) {
   const GpuEnvs::State state = envs_->read(stream_of(stream));
-  return nb::make_tuple(bytes_in(state.memory), bytes_in(state.random), bytes_in(state.episode_return),
-                        bytes_in(state.elapsed), bytes_in(state.phase), bytes_in(state.episode), bytes_in(state.resets));
+  return nb::make_tuple(bytes_in(state.memory), bytes_in(state.seldom), bytes_in(state.episode_return),
+                        bytes_in(state.elapsed), bytes_in(state.phase));
 }
 
 void GpuObject::write(nb::tuple given, std::uintptr_t stream) {
   GpuEnvs::State state;
   state.memory = values_in<std::uint64_t>(given[0]);
-  state.random = values_in<std::uint64_t>(given[1]);
+  state.seldom = values_in<gpu::Seldom>(given[1]);
   state.episode_return = values_in<double>(given[2]);
   state.elapsed = values_in<std::int32_t>(given[3]);
   state.phase = values_in<std::uint32_t>(given[4]);
-  state.episode = values_in<std::int64_t>(given[5]);
-  state.resets = values_in<std::int64_t>(given[6]);
   envs_->write(state, stream_of(stream));
 }
 
@@ -295,7 +292,14 @@ nb::tuple GpuObject::notes(std::uintptr_t stream) {
     notes = envs_->notes(stream_of(stream));
   }
   const auto env = [](unsigned kept) { return kept ? nb::object(nb::int_(~kept)) : nb::none(); };
-  return nb::make_tuple(notes.episodes, notes.failures, env(notes.bad_action), env(notes.failed));
+  return nb::make_tuple(notes.failures, env(notes.bad_action), env(notes.failed));
+}
+
+std::int64_t GpuObject::episodes(std::uintptr_t stream) {
+  const nb::gil_scoped_release released;
+  const auto state = envs_->read(stream_of(stream));
+  return std::accumulate(state.seldom.begin(), state.seldom.end(), std::int64_t{0},
+                         [](std::int64_t sum, const gpu::Seldom& one) { return sum + one.ended; });
 }
 
 void register_gpu(nb::module_& m) {
@@ -314,6 +318,7 @@ void register_gpu(nb::module_& m) {
       .def("read", &GpuObject::read, "stream"_a)
       .def("write", &GpuObject::write, "state"_a, "stream"_a)
       .def("notes", &GpuObject::notes, "stream"_a)
+      .def("episodes", &GpuObject::episodes, "stream"_a)
       .def("clear_notes", &GpuObject::clear_notes, "stream"_a)
       .def_prop_ro("batch_bytes", &GpuObject::batch_bytes);
 }

@@ -62,9 +62,11 @@ class GpuObject {
   nanobind::tuple read(std::uintptr_t stream);
   void write(nanobind::tuple state, std::uintptr_t stream);
 
-  // How many episodes have ended and how many steps failed; the first env that was given a bad action, and the first one
-  // that failed, or None, since `clear_notes`. Waits.
+  // How many steps failed; the env of the least id that was given a bad action, and that failed, or None, since
+  // `clear_notes`. Waits.
   nanobind::tuple notes(std::uintptr_t stream);
+  // How many episodes have ended. Waits.
+  std::int64_t episodes(std::uintptr_t stream);
   void clear_notes(std::uintptr_t stream) { envs_->clear_notes(reinterpret_cast<void*>(stream)); }
 
   std::int64_t batch_bytes() const { return envs_->batch_bytes(); }

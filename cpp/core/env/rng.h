@@ -11,6 +11,7 @@
 #include "core/env/env_table.h"
 
 #ifdef STEPMILL_GPU
+#include "gpu/arguments.h"
 #include "gpu/distributions.h"
 #else
 // Declared by hand: numpy/random/distributions.h pulls in Python.h, and the core knows no Python. `sm_bit_source` has the
@@ -77,14 +78,14 @@ class SeedSequence {
 class Rng {
  public:
 #ifdef STEPMILL_GPU
-  // One whose words are elsewhere, `stride` apart: they are fetched when they are needed, which is seldom.
-  Rng(std::uint64_t* words, std::int64_t stride) : words_(words), stride_(stride) {}
+  // One whose five words are elsewhere: they are fetched when they are needed, which is seldom.
+  explicit Rng(gpu::Seldom& at) : words_(at.random) {}
   void store() const {
     if (!is_here_) return;
     const sm_random_state now = state();
-    const std::uint64_t half = now.has_uint32 | std::uint64_t{now.uinteger} << 32;
-    const std::uint64_t words[] = {now.state[0], now.state[1], now.increment[0], now.increment[1], half};
-    for (int i = 0; i < 5; ++i) words_[i * stride_] = words[i];
+    const std::uint64_t words[] = {now.state[0], now.state[1], now.increment[0], now.increment[1],
+                                   now.has_uint32 | std::uint64_t{now.uinteger} << 32};
+    for (int i = 0; i < 5; ++i) words_[i] = words[i];
   }
 #endif
   Rng() : Rng(0) {}
@@ -183,14 +184,11 @@ class Rng {
   void set_here() { is_here_ = true; }
   void fetch() {
     if (is_here_) return;
-    std::uint64_t words[5];
-    for (int i = 0; i < 5; ++i) words[i] = words_[i * stride_];
-    set_state({{words[0], words[1]}, {words[2], words[3]}, static_cast<std::uint32_t>(words[4]),
-               static_cast<std::uint32_t>(words[4] >> 32)});
+    set_state({{words_[0], words_[1]}, {words_[2], words_[3]}, static_cast<std::uint32_t>(words_[4]),
+               static_cast<std::uint32_t>(words_[4] >> 32)});
   }
 
   std::uint64_t* words_ = nullptr;
-  std::int64_t stride_ = 0;
   bool is_here_ = false;
 #else
   void set_here() {}

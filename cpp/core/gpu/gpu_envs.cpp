@@ -14,7 +14,6 @@ namespace {
 constexpr unsigned kBlock = 128;        // threads that share a processor; more gain nothing where each needs 60 registers
 constexpr unsigned kWithoutTiming = 2;  // of events
 constexpr std::int64_t kArrayAlignment = 256;
-constexpr int kRandomWords = 5;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment; }
 
@@ -70,13 +69,12 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
       bytes += aligned(row_bytes * envs);
       return static_cast<Address>(at);
     };
-    const Address memory = place(8 * form_.memory_words), random = place(8 * kRandomWords), sum = place(8),
-                  elapsed = place(4), phase = place(4), episode = place(8), resets = place(8);
+    const Address memory = place(8 * form_.memory_words), seldom = place(sizeof(gpu::Seldom)), sum = place(8),
+                  elapsed = place(4), phase = place(4);
     envs_memory_ = std::make_unique<Memory>(*this, static_cast<std::size_t>(bytes));
     const Address first = envs_memory_->address();
-    envs_ = {pointer<std::uint64_t>(first + memory), pointer<std::uint64_t>(first + random), pointer<double>(first + sum),
-             pointer<std::int32_t>(first + elapsed), pointer<std::uint32_t>(first + phase),
-             pointer<std::int64_t>(first + episode), pointer<std::int64_t>(first + resets)};
+    envs_ = {pointer<std::uint64_t>(first + memory), pointer<gpu::Seldom>(first + seldom), pointer<double>(first + sum),
+             pointer<std::int32_t>(first + elapsed), pointer<std::uint32_t>(first + phase)};
     notes_memory_ = std::make_unique<Memory>(*this, sizeof(gpu::Notes));
     driver_.check(driver_.fill(notes_memory_->address(), 0, sizeof(gpu::Notes), nullptr), gpu);
     driver_.check(driver_.stream_synchronize(nullptr), gpu);
@@ -252,12 +250,10 @@ GpuEnvs::State GpuEnvs::read(void* stream) {
     copy_to_host(to.data(), reinterpret_cast<Address>(from), to.size() * sizeof(to[0]), stream);
   };
   take(state.memory, envs_.memory, form_.memory_words);
-  take(state.random, envs_.random, kRandomWords);
+  take(state.seldom, envs_.seldom, 1);
   take(state.episode_return, envs_.episode_return, 1);
   take(state.elapsed, envs_.elapsed, 1);
   take(state.phase, envs_.phase, 1);
-  take(state.episode, envs_.episode, 1);
-  take(state.resets, envs_.resets, 1);
   return state;
 }
 
@@ -267,12 +263,10 @@ void GpuEnvs::write(const State& state, void* stream) {
     copy_to_device(reinterpret_cast<Address>(to), from.data(), from.size() * sizeof(from[0]), stream);
   };
   put(state.memory, envs_.memory, form_.memory_words);
-  put(state.random, envs_.random, kRandomWords);
+  put(state.seldom, envs_.seldom, 1);
   put(state.episode_return, envs_.episode_return, 1);
   put(state.elapsed, envs_.elapsed, 1);
   put(state.phase, envs_.phase, 1);
-  put(state.episode, envs_.episode, 1);
-  put(state.resets, envs_.resets, 1);
 }
 
 gpu::Notes GpuEnvs::notes(void* stream) {

@@ -44,13 +44,13 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   int array_count() const { return static_cast<int>(offsets_.size()); }
   int fixed_array(Fixed which) const { return array_count() - kFixed + which; }
 
-  // Every env: the words of its memory and of its generator, word by word, and what its episode has come to. Waits.
+  // Every env: the words of its memory, word by word, its generator, and what its episode has come to. Waits.
   struct State {
-    std::vector<std::uint64_t> memory, random;
+    std::vector<std::uint64_t> memory;
+    std::vector<gpu::Seldom> seldom;
     std::vector<double> episode_return;
     std::vector<std::int32_t> elapsed;
     std::vector<std::uint32_t> phase;
-    std::vector<std::int64_t> episode, resets;
   };
   State read(void* stream);
   void write(const State& state, void* stream);

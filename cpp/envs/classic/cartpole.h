@@ -45,9 +45,14 @@ class CartPole {
   Outcome step(const ActionRow& action, Rng&) {
     Block<1> one;
     one.load(0, *this, action);
+#ifdef STEPMILL_GPU
+    exact_sin_cos(one.theta, one.sine, one.cosine, 1);
+    one.move(1, DivideFused());
+#else
     one.sine[0] = std::sin(theta_);
     one.cosine[0] = std::cos(theta_);
     one.move(1, std::divides<>());
+#endif
     return one.store(0, *this);
   }
 

@@ -102,6 +102,20 @@ STEPMILL_VECTOR_TARGET inline void evaluate(const double* __restrict angle, doub
 
 }  // namespace exact_trig
 
+#ifdef STEPMILL_GPU
+// There is no libm to ask: a rounded value is as good as any. Beyond the polynomials, see `gpu/sine.h`.
+inline void exact_sin_cos(const double* angle, double* sine, double* cosine, int count) {
+  std::int64_t unsure[kTrigBlock];
+  exact_trig::evaluate(angle, sine, cosine, unsure, count);
+  for (int i = 0; i < count; ++i) {
+    const double size = std::fabs(angle[i]);
+    if ((size <= exact_trig::kMost) & (size >= exact_trig::kLeast)) [[likely]]
+      continue;
+    sine[i] = std::sin(angle[i]);
+    cosine[i] = std::cos(angle[i]);
+  }
+}
+#else
 // sine[i] = sin(angle[i]) and cosine[i] = cos(angle[i]), for at most kTrigBlock angles.
 inline void exact_sin_cos(const double* angle, double* sine, double* cosine, int count) {
   std::int64_t unsure[kTrigBlock];
@@ -116,5 +130,6 @@ inline void exact_sin_cos(const double* angle, double* sine, double* cosine, int
     if (unsure[i] & exact_trig::kCosine) cosine[i] = std::cos(angle[i]);
   }
 }
+#endif
 
 }  // namespace stepmill
