@@ -433,7 +433,7 @@ class DevicePool(Uncopyable):
 
     def memory(self) -> tuple[Any, Standing]:
         """All that decides how the pool goes on."""
-        return self.program.now, self._standing
+        return self.program.whole(), self._standing
 
     def set_memory(self, now: Any, standing: Standing) -> None:
         self.program.now = self.program.on_device(now)
@@ -454,7 +454,7 @@ class DevicePool(Uncopyable):
         draw = self.source.world.draw
         assert draw is not None
         ids = np.asarray(env_ids, np.int32)
-        states = self._results.on_host(self.program.take(self.program.now.envs.state, ids))
+        states = self._results.on_host(self.program.take(self.program.whole().envs.state, ids))
         return tuple(draw(self._results.row(states, i)) for i in range(len(ids)))
 
     def figures(self) -> dict[str, Any]:
