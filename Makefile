@@ -205,6 +205,10 @@ test-jax: $(JAX)/.installed  ## JAX worlds beside their suites, and pools inside
 	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest tests/test_docs.py -k "jax-worlds or xla"
 
+# Each takes many seconds to compile.
+test-jax-more: $(JAX)/.installed  ## every id of the suites of JAX worlds beside its suite; takes long
+	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal -m slow $(if $(FILTER),-k "$(FILTER)")
+
 # Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
 # managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.
 test-ray-contract: $(INTEGRATIONS)/.installed  ## pools on a Ray cluster of this machine: what a change must pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -61,9 +62,10 @@ def test_a_signal_handler_that_raises_loses_nothing(fresh_pool: Any, name: str) 
         return pool
 
     expected = call(begun())
-    after = pool_after = begun()
-    call(after)
-    then = pool_after.step(ACTION)
+    pool = begun()
+    call(pool)
+    then = pool.step(ACTION)
+    theirs = [getattr(one, "__file__", "") for name, one in [*sys.modules.items()] if name.startswith("jax")]
 
     def attempt(alarms: Alarms) -> None:
         pool = begun()
@@ -77,7 +79,7 @@ def test_a_signal_handler_that_raises_loses_nothing(fresh_pool: Any, name: str) 
         assert_same(got, expected)
         assert_same(pool.step(ACTION), then)
 
-    assert at_every_point(attempt, __file__, stride=3) > 10
+    assert at_every_point(attempt, __file__, *theirs, stride=3) > 10
 
 
 def test_an_interrupt_while_a_step_is_compiled() -> None:
@@ -98,14 +100,13 @@ def calling_world(on_host: Callable[[], Any]) -> JaxWorld:
     inner = counting_world()
 
     def step(key: Any, state: Any, action: Any) -> Moved:
-        def call(_: Any) -> Any:
+        def call(like: Any) -> Any:
             on_host()
-            return np.float32(0)
+            return np.zeros(np.shape(like), np.float32)
 
         moved = inner.step(key, state, action)
-        nothing = jax.pure_callback(
-            call, jax.ShapeDtypeStruct((), jnp.float32), moved.reward, vmap_method="expand_dims"
-        )
+        form = jax.ShapeDtypeStruct((), jnp.float32)
+        nothing = jax.pure_callback(call, form, moved.reward, vmap_method="broadcast_all")
         return moved._replace(reward=moved.reward + nothing)
 
     return JaxWorld("Calling", inner.observation_space, inner.action_space, inner.reset, step, resets_cheaply=True)

@@ -164,4 +164,4 @@ def _check_space(space: spaces.Space[Any], value: Any) -> None:
     else:
         assert (value.shape, value.dtype) == ((NUM_ENVS, *(space.shape or ())), space.dtype)
         for row in np.asarray(value):
-            assert space.contains(row), f"{row} is not in {space}"
+            assert space.contains(np.asarray(row)), f"{row} is not in {space}"

@@ -35,10 +35,12 @@ from stepmill.errors import (
 from stepmill.hosts.host import Uncopyable
 from stepmill.settings import ACTION_BOUNDS, Settings
 from stepmill.sources.world_source import WorldSource
-from stepmill.values.spaces import flatten
+from stepmill.values.spaces import ArrayLeaf, flatten
 from stepmill.values.trees import leaves, map_tree, map_trees
 
 R = TypeVar("R")
+
+_NUMBERS = frozenset("biuf")  # kinds of numpy's types; keys of JAX have none
 
 _ARRAYS_ALONE = "the envs of this pool are rows of arrays on a device, and no objects"
 # Calls of a pool that this one cannot do, and why.
@@ -234,6 +236,9 @@ class DevicePool(Uncopyable):
 
     def _on_device(self, action: Any) -> Any:
         """An action of all envs that is on a device, as arrays of JAX, unread; None if it is something else."""
+        if isinstance(self.action.tree, int):  # one array, as of most envs: trees take as long as all the rest
+            part = self._results.array_on_device(action)
+            return None if part is None else self._checked(self.action.leaves[self.action.tree], part)
         try:
             parts = list(leaves(map_trees(lambda _, part: part, self.action.tree, action)))
         except (LookupError, TypeError, ValueError):
@@ -243,15 +248,19 @@ class DevicePool(Uncopyable):
         moved = [self._results.array_on_device(part) for part in parts]
         if not moved or any(part is None for part in moved):
             return None
-        for leaf, part in zip(self.action.leaves, moved, strict=True):
-            expected = (self.num_envs, *leaf.shape)
-            name = f"action {leaf.name!r}" if leaf.name else "action"
-            if part.shape != expected:
-                raise ActionError(f"{name}: expected shape {expected} (one row per env), got shape {part.shape}")
-            if getattr(part.dtype, "kind", None) not in tuple("biuf"):
-                raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
-        given = iter(moved)
+        given = iter([self._checked(*pair) for pair in zip(self.action.leaves, moved, strict=True)])
         return map_tree(lambda _: next(given), self.action.tree)
+
+    def _checked(self, leaf: ArrayLeaf, part: Any) -> Any:
+        """An array of an action, whose form is right."""
+        expected = (self.num_envs, *leaf.shape)
+        is_number = getattr(part.dtype, "kind", None) in _NUMBERS
+        if part.shape == expected and is_number:
+            return part
+        name = f"action {leaf.name!r}" if leaf.name else "action"
+        if part.shape != expected:
+            raise ActionError(f"{name}: expected shape {expected} (one row per env), got shape {part.shape}")
+        raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
 
     def _check_can_act(self) -> None:
         if self._standing.in_flight is not None:
@@ -424,7 +433,7 @@ class DevicePool(Uncopyable):
 
     def memory(self) -> tuple[Any, Standing]:
         """All that decides how the pool goes on."""
-        return self.program.now, self._standing
+        return self.program.whole(), self._standing
 
     def set_memory(self, now: Any, standing: Standing) -> None:
         self.program.now = self.program.on_device(now)
@@ -445,7 +454,7 @@ class DevicePool(Uncopyable):
         draw = self.source.world.draw
         assert draw is not None
         ids = np.asarray(env_ids, np.int32)
-        states = self._results.on_host(self.program.take(self.program.now.envs.state, ids))
+        states = self._results.on_host(self.program.take(self.program.whole().envs.state, ids))
         return tuple(draw(self._results.row(states, i)) for i in range(len(ids)))
 
     def figures(self) -> dict[str, Any]:

@@ -92,8 +92,8 @@ class DeviceKeeper:
         self._pool.refuse_unready("save", ids)
         program = self._pool.program
         all_ids = np.arange(self._pool.num_envs, dtype=np.int32)
-        rows = Rows(program.now.envs, program.now.shown)
-        return DeviceStates(self._origin, program.take(rows, all_ids if ids is None else ids))
+        now = program.whole()
+        return DeviceStates(self._origin, program.take(Rows(now.envs, now.shown), all_ids if ids is None else ids))
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments."""

@@ -224,7 +224,7 @@ class WorldRules:
         return jax.lax.while_loop(lambda carry: carry[0].any(), some, (which, rows))[1]
 
     def _typed(self, name: str, tree: Any) -> Any:
-        """States in the types that a step gives, as a reset may use numbers of Python; observations in those of their space."""
+        """States in the types that a step gives, as a reset may use Python's; observations in those of their space."""
 
         def one(leaf: Any, dtype: Any) -> Any:
             is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.extended)

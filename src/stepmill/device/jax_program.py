@@ -90,7 +90,7 @@ class JaxProgram:
         self._move(self._load, self.now.shown, *self.on_device((envs, shown, ids)))
 
     def _move(self, function: Any, *args: Any) -> None:
-        before = self._whole()
+        before = self.whole()
         _native.call_into(self, "now", function, before.envs, before.notes, *args)
         if isinstance(self.now.notes.bad, jax.core.Tracer):
             self.now = before
@@ -99,7 +99,8 @@ class JaxProgram:
                 "returns functions that can"
             )
 
-    def _whole(self) -> Now:
+    def whole(self) -> Now:
+        """What ``now`` is, if it is anything."""
         if self.is_lost():
             raise UsageError(
                 "the envs of this pool are lost, because a call failed or was interrupted in the middle of a step: "
@@ -126,7 +127,7 @@ class JaxProgram:
 
     def take_bad(self) -> int | None:
         """The first env that was given a bad action since this was asked; None: none was. Waits for the device."""
-        bad = np.flatnonzero(np.asarray(self._whole().notes.bad))
+        bad = np.flatnonzero(np.asarray(self.whole().notes.bad))
         if not len(bad):
             return None
         none = self.on_device(np.zeros(self.rules.num_envs, bool))
