@@ -5,9 +5,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
+#include <stdexcept>
 
 #include "bindings/engine_xla.h"
 #include "bindings/xla/ffi.h"
