@@ -49,9 +49,8 @@ class JaxProgram:
     def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
         self.here = jax.sharding.SingleDeviceSharding(device)
-        self._step, self._step_some, self._reset, self._load = map(
-            self._compiled, (self._trace_step, self._trace_step_some, self._trace_reset, self._trace_load)
-        )
+        self._step, self._step_some = self._compiled(self._trace_step), self._compiled(self._trace_step_some)
+        self._reset, self._load = self._compiled(self._trace_reset), self._compiled(self._trace_load)
         self._take = jax.jit(lambda tree, ids: jax.tree.map(lambda leaf: leaf[ids], tree))
         self._told = jax.jit(_told)
         notes = Notes(jnp.int32(rules.num_envs), jnp.zeros(2, jnp.uint32))
