@@ -142,7 +142,8 @@ class DevicePool(Uncopyable):
 
     def use(self, function: Callable[..., R], /, *args: Any) -> R:
         with self._free():
-            return function(*args)
+            result = function(*args)
+        return result
 
     def plainly(self, function: Callable[..., R], /, *args: Any) -> R:
         """Calls a function during which results are those of the gymnasium view, in arrays of numpy."""
