@@ -79,7 +79,8 @@ def test_a_signal_handler_that_raises_loses_nothing(fresh_pool: Any, name: str) 
         assert_same(got, expected)
         assert_same(pool.step(ACTION), then)
 
-    assert at_every_point(attempt, __file__, *theirs, stride=3) > 10
+    stride = 31 if name == "restore" else 7  # much of it is done by JAX, as Python
+    assert at_every_point(attempt, __file__, *theirs, stride=stride) > 20
 
 
 def test_an_interrupt_while_a_step_is_compiled() -> None:

@@ -56,7 +56,7 @@ REFUSALS = {
 }
 
 
-class Standing(NamedTuple):
+class PoolStanding(NamedTuple):
     """What a pool knows of its envs without asking the device. Nothing in it ever changes."""
 
     seeds: np.ndarray
@@ -92,8 +92,8 @@ class DevicePool(Uncopyable):
         self._results = DeviceResults(self.observation, settings, program)
         self._reader: _native.ActionReader | None = None  # made when there is something for it to read
         self._all_ids = np.arange(self.num_envs, dtype=np.int32)
-        self._stood = Standing(np.array(settings.seed, np.uint64), np.ones(self.num_envs, bool))
-        self._planned: tuple[Any, Standing] | None = None  # what stands as soon as the envs are not these any more
+        self._stood = PoolStanding(np.array(settings.seed, np.uint64), np.ones(self.num_envs, bool))
+        self._planned: tuple[Any, PoolStanding] | None = None  # what stands as soon as the envs are not these any more
         self._none = np.zeros(self.num_envs, bool)  # never written to
         self._made_at = time.monotonic()
         self._pid = os.getpid()
@@ -144,7 +144,8 @@ class DevicePool(Uncopyable):
 
     def use(self, function: Callable[..., R], /, *args: Any) -> R:
         with self._free():
-            return function(*args)
+            result = function(*args)
+        return result
 
     def plainly(self, function: Callable[..., R], /, *args: Any) -> R:
         """Calls a function during which results are those of the gymnasium view, in arrays of numpy."""
@@ -183,7 +184,7 @@ class DevicePool(Uncopyable):
             self._move(self._begun(ids), self.program.step_some, moved, self._mask(ids))
 
     @property
-    def _standing(self) -> Standing:
+    def _standing(self) -> PoolStanding:
         if self._planned is not None:
             before, planned = self._planned
             if self.program.now is not before:
@@ -191,7 +192,7 @@ class DevicePool(Uncopyable):
             self._planned = None
         return self._stood
 
-    def _begun(self, ids: np.ndarray | None) -> Standing:
+    def _begun(self, ids: np.ndarray | None) -> PoolStanding:
         """What stands when these envs have moved, too; None: all of them."""
         now = self._standing
         if ids is None and now.in_flight is None:
@@ -200,7 +201,7 @@ class DevicePool(Uncopyable):
         in_flight = ids if now.in_flight is None else np.concatenate([now.in_flight, ids])
         return now._replace(waits=now.waits & ~self._mask(ids), in_flight=in_flight)
 
-    def _move(self, standing: Standing, function: Callable[..., None], *args: Any) -> None:
+    def _move(self, standing: PoolStanding, function: Callable[..., None], *args: Any) -> None:
         """Moves envs, whereupon this stands."""
         self._planned = self.program.now, standing
         function(*args)
@@ -332,7 +333,7 @@ class DevicePool(Uncopyable):
         raise InFlightError("cannot reset or restore some envs while others are in flight: recv() their results first")
 
     def _begin(
-        self, ids: np.ndarray | None, seeds: Sequence[int | None] | None, chosen: np.ndarray, standing: Standing
+        self, ids: np.ndarray | None, seeds: Sequence[int | None] | None, chosen: np.ndarray, standing: PoolStanding
     ) -> None:
         """Begins episodes of the chosen envs, whereupon this stands. ``seeds`` are those of ``ids``, or of all."""
         keys = has_key = None
@@ -431,11 +432,11 @@ class DevicePool(Uncopyable):
         ids: np.ndarray | None = None if env_ids is None else self._checking_reader().read_envs(env_ids)
         return ids
 
-    def memory(self) -> tuple[Any, Standing]:
+    def memory(self) -> tuple[Any, PoolStanding]:
         """All that decides how the pool goes on."""
         return self.program.whole(), self._standing
 
-    def set_memory(self, now: Any, standing: Standing) -> None:
+    def set_memory(self, now: Any, standing: PoolStanding) -> None:
         self.program.now = self.program.on_device(now)
         self._stood = standing
 

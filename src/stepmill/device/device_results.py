@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from stepmill.device.functional import WorldStep
-from stepmill.device.jax_program import JaxProgram
+from stepmill.device.jax_program import JaxProgram, traced
 from stepmill.errors import ActionError
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
@@ -93,7 +93,9 @@ class DeviceResults:
     def array_on_device(self, given: Any) -> Any:
         """An array of JAX, or of the pool's other library on a GPU, as one of JAX there; None if it is neither."""
         if isinstance(given, jax.Array):
-            if not isinstance(given, jax.core.Tracer) and given.is_deleted():
+            if isinstance(given, jax.core.Tracer):
+                raise traced()
+            if given.is_deleted():
                 raise ActionError(
                     "action: expected an array, got one that was deleted, as those are that jit was given"
                 )

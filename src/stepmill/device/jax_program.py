@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -49,29 +49,54 @@ class JaxProgram:
     def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
         self.here = jax.sharding.SingleDeviceSharding(device)
-        # The envs and the notes are given away with every call, so that their memory is used again. Where all arguments
-        # are has to be said: else JAX compiles once more for those that it may move, such as jnp.zeros(...).
-        self._step, self._step_some, self._reset, self._load = (
-            jax.jit(one, donate_argnums=(0, 1), in_shardings=self.here)
-            for one in (self._trace_step, self._trace_step_some, self._trace_reset, self._trace_load)
-        )
+        self._step, self._step_some = self._compiled(self._trace_step), self._compiled(self._trace_step_some)
+        self._reset, self._load = self._compiled(self._trace_reset), self._compiled(self._trace_load)
         self._take = jax.jit(lambda tree, ids: jax.tree.map(lambda leaf: leaf[ids], tree))
         self._told = jax.jit(_told)
         notes = Notes(jnp.zeros(rules.num_envs, bool), jnp.zeros(rules.num_envs, jnp.uint32))
         with jax.default_device(device):
             envs = jax.jit(rules.new)(jnp.asarray(keys_of(seeds)))
+        given, self._given_form = jax.tree.flatten((envs, notes))
         no_action = map_tree(lambda leaf: self._no_rows(action.leaves[leaf]), action.tree)
-        forms = jax.eval_shape(self._step, envs, notes, no_action).shown
-        shown = jax.tree.map(lambda form: np.zeros(form.shape, form.dtype), forms)
-        self.now: Now = self.on_device(Now(envs, notes, shown))
+        _, shown = jax.eval_shape(self._step, given, no_action)  # sets the form of what is shown
+        self._arrays = self.on_device((given, [np.zeros(form.shape, form.dtype) for form in shown]))
+        self._now: tuple[Any, Now] | None = None
+
+    def _compiled(self, trace: Callable[..., Now]) -> Any:
+        """A program that takes and gives arrays in flat lists, of which the first is given away: it is used again.
+
+        Whoever makes trees of them runs Python, where a signal handler may raise; so that is done when nothing can be
+        lost any more.
+        """
+
+        def flat(given: list[Any], *args: Any) -> tuple[list[Any], list[Any]]:
+            now = trace(*jax.tree.unflatten(self._given_form, given), *args)
+            shown, self._shown_form = jax.tree.flatten(now.shown)
+            return jax.tree.leaves((now.envs, now.notes)), shown
+
+        return jax.jit(flat, donate_argnums=0)
+
+    @property
+    def now(self) -> Now:
+        """The same until the envs are moved."""
+        arrays = self._arrays
+        if self._now is None or self._now[0] is not arrays:
+            given, shown = arrays
+            envs, notes = jax.tree.unflatten(self._given_form, given)
+            self._now = arrays, Now(envs, notes, jax.tree.unflatten(self._shown_form, shown))
+        return self._now[1]
+
+    @now.setter
+    def now(self, now: Now) -> None:
+        self._arrays = jax.tree.leaves((now.envs, now.notes)), jax.tree.leaves(now.shown)
 
     def on_device(self, tree: Any) -> Any:
         """Copies of arrays of the host; arrays of JAX only move if they are elsewhere."""
         return jax.device_put(tree, self.device, may_alias=False)
 
     # ---- what moves the envs -----------------------------------------------------------------
-    # ``call_into`` sets ``now`` without an instruction of Python in between, where a signal handler could raise: then
-    # the envs would be given away, and what came of them lost.
+    # ``call_into`` sets the arrays without an instruction of Python in between, where a signal handler could raise:
+    # then the envs would be given away, and what came of them lost.
 
     def step(self, action: Any) -> None:
         """Steps all envs."""
@@ -90,14 +115,12 @@ class JaxProgram:
         self._move(self._load, self.now.shown, *self.on_device((envs, shown, ids)))
 
     def _move(self, function: Any, *args: Any) -> None:
-        before = self.whole()
-        _native.call_into(self, "now", function, before.envs, before.notes, *args)
-        if isinstance(self.now.notes.bad, jax.core.Tracer):
-            self.now = before
-            raise UsageError(
-                "a pool cannot be used in a function that JAX traces, where nothing happens yet: pool.functional() "
-                "returns functions that can"
-            )
+        self.whole()
+        before = self._arrays
+        _native.call_into(self, "_arrays", function, before[0], *args)
+        if isinstance(self._arrays[0][-1], jax.core.Tracer):
+            self._arrays = before
+            raise traced()
 
     def whole(self) -> Now:
         """What ``now`` is, if it is anything."""
@@ -197,6 +220,14 @@ class JaxProgram:
             return given.astype(dtype)
 
         return map_trees(one, self._action.tree, action), is_bad
+
+
+def traced() -> UsageError:
+    """What a pool says to a function that is traced."""
+    return UsageError(
+        "a pool cannot be used in a function that JAX traces, where nothing happens yet: pool.functional() returns "
+        "functions that can"
+    )
 
 
 def _told(info: Mapping[str, Any], which: jax.Array) -> dict[str, Any]:
