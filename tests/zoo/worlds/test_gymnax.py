@@ -18,7 +18,10 @@ from stepmill.zoo.worlds.gymnax import names, world_of  # noqa: E402
 from support.worlds import check_equal, compare_with_a_loop, follow  # noqa: E402
 
 LIMIT = 30
-SLOW = {"Freeway-MinAtar", "Seaquest-MinAtar", "Asterix-MinAtar", "SpaceInvaders-MinAtar"}  # to compile
+SLOW = {  # to compile
+    *("Freeway-MinAtar", "Seaquest-MinAtar", "Asterix-MinAtar", "SpaceInvaders-MinAtar"),
+    *("PointRobot-misc", "Swimmer-misc", "Reacher-misc", "UmbrellaChain-bsuite"),
+}
 
 
 def oracle(env: Any, params: Any) -> tuple[Any, Any]:

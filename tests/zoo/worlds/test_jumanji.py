@@ -19,7 +19,7 @@ from stepmill.errors import ResourceError, UnknownConfigError, UnknownEnvError, 
 from stepmill.zoo.worlds.jumanji import names, world_of  # noqa: E402
 from support.worlds import compare_with_a_loop, follow  # noqa: E402
 
-QUICK = {"Snake-v1", "Maze-v0", "Knapsack-v1", "RubiksCube-partly-scrambled-v0"}
+QUICK = {"Snake-v1", "Maze-v0", "Knapsack-v1"}
 
 
 def oracle(env: Any) -> tuple[Any, Any]:
@@ -54,7 +54,7 @@ def test_equal_to_the_suite(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Snake-v1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("TSP-v1", "Tetris-v0"))]
+    "name", ["Knapsack-v1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("Snake-v1", "TSP-v1", "Tetris-v0"))]
 )
 def test_beside_a_plain_loop(name: str) -> None:
     assert compare_with_a_loop(f"jumanji:{name}", *oracle(jumanji.make(name))) > 0
@@ -87,9 +87,9 @@ def test_a_last_step_with_a_discount_is_truncated() -> None:
     """In LevelBasedForaging, made one agent's by Jumanji's own wrapper."""
     env = MultiToSingleWrapper(jumanji.make("LevelBasedForaging-v0", time_limit=3))
     world = world_of(env, {})
-    state = world.reset(jax.random.PRNGKey(0)).state
+    state, step = jax.jit(world.reset)(jax.random.PRNGKey(0)).state, jax.jit(world.step)
     for _ in range(3):
-        moved = world.step(None, state, jax.numpy.zeros(2, int))
+        moved = step(None, state, jax.numpy.zeros(2, int))
         state = moved.state
     assert (bool(moved.terminated), bool(moved.truncated)) == (False, True)
 

@@ -29,7 +29,7 @@ from stepmill.zoo.worlds.adapting import KEY, box_of, downloading, fields_of, id
 # Downloads its pictures when it is made.
 _NEEDS_A_NETWORK = {"MNISTBandit-bsuite"}
 # Their observations leave the spaces that they tell: the one here has no bounds.
-_OUTSIDE = {"MemoryChain-bsuite", "UmbrellaChain-bsuite", "GaussianBandit-misc"}
+_OUTSIDE = {"MemoryChain-bsuite", "UmbrellaChain-bsuite", "GaussianBandit-misc", "MetaMaze-misc"}
 # What Gymnax's Visualizer draws, by the names of the envs.
 _DRAWN = {
     *("Acrobot-v1", "CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"),
