@@ -14,8 +14,8 @@ inline constexpr int kMostArrays = 32;
 // What of an env is seldom needed: when it draws, and when an episode begins or ends. Two sectors of memory.
 struct alignas(64) Seldom {
   std::uint64_t random[5];  // the generator's state and increment, the high words first, and the half that is left
-  std::int32_t resets, ended;  // how often the env was reset, and how many of its episodes have ended
-  std::int64_t episode;        // episodes that have begun
+  std::uint32_t resets, ended;  // how often the env was reset, and how many of its episodes have ended
+  unsigned long long episode;   // episodes that have begun
 };
 
 struct Envs {

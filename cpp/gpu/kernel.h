@@ -165,6 +165,7 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   place<Info>(infos, info);
   place<Info>(final_infos, final_info);
   place<Action>(actions, action);
+  load_row<Action>(action, a.action, id);  // now, as all that every env needs: a thread waits once for all it has asked for
   std::uint8_t has_info[Info::kCount + 1], has_final_info[Info::kCount + 1];
   float reward;
   std::uint8_t terminated, truncated, ended = 0;
@@ -201,7 +202,6 @@ STEPMILL_INLINE void advance(const Arguments& a) {
 
   const Turnstile<E> in{&shared, &columns, id, &state, &request, &memory.env(), &rng, &resets};
   if (Machine::will_step(state)) {
-    load_row<Action>(action, a.action, id);
     if (Form::put_in_space(actions)) note_least(&a.notes->bad_action, id);
     clear_infos(shared, has_info, 0, 1);
     const Outcome outcome = memory.env().step(ActionRow(shared, 0, 1), rng);
@@ -216,9 +216,10 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   a.envs.elapsed[id] = state.elapsed;
   const std::uint32_t phase_now = state.phase | static_cast<std::uint32_t>(state.failures) << 16;
   if (phase_now != phase) a.envs.phase[id] = phase_now;
-  if (state.episode) seldom.episode += state.episode;
-  if (resets) seldom.resets += static_cast<std::int32_t>(resets);
-  if (ended) seldom.ended += 1;
+  // Nobody else writes these, but adding in this way needs no waiting for what they were.
+  if (state.episode) atomicAdd(&seldom.episode, static_cast<unsigned long long>(state.episode));
+  if (resets) atomicAdd(&seldom.resets, static_cast<unsigned>(resets));
+  if (ended) atomicAdd(&seldom.ended, 1u);
 
   const Results& to = a.results;
   store_row<Observation>(observation, to.observation, id);

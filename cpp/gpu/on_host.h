@@ -46,6 +46,11 @@ inline unsigned atomicMax(unsigned* place, unsigned value) {
   if (before < value) *place = value;
   return before;
 }
+inline unsigned atomicAdd(unsigned* place, unsigned value) {
+  const unsigned before = *place;
+  *place = before + value;
+  return before;
+}
 inline unsigned long long atomicAdd(unsigned long long* place, unsigned long long value) {
   const unsigned long long before = *place;
   *place = before + value;

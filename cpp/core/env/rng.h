@@ -80,6 +80,11 @@ class Rng {
 #ifdef STEPMILL_GPU
   // One whose five words are elsewhere: they are fetched when they are needed, which is seldom.
   explicit Rng(gpu::Seldom& at) : words_(at.random) {}
+  void fetch() {
+    if (is_here_) return;
+    set_state({{words_[0], words_[1]}, {words_[2], words_[3]}, static_cast<std::uint32_t>(words_[4]),
+               static_cast<std::uint32_t>(words_[4] >> 32)});
+  }
   void store() const {
     if (!is_here_) return;
     const sm_random_state now = state();
@@ -182,11 +187,6 @@ class Rng {
 
 #ifdef STEPMILL_GPU
   void set_here() { is_here_ = true; }
-  void fetch() {
-    if (is_here_) return;
-    set_state({{words_[0], words_[1]}, {words_[2], words_[3]}, static_cast<std::uint32_t>(words_[4]),
-               static_cast<std::uint32_t>(words_[4] >> 32)});
-  }
 
   std::uint64_t* words_ = nullptr;
   bool is_here_ = false;
