@@ -244,7 +244,7 @@ class Twin:
         """Resets all."""
         observation, info = self.pool.reset()
         command = bytes([SM_RESET]) * self.num_envs
-        batch = self.command(self._no_action(), command=command)
+        batch = self.command(self.no_action(), command=command)
         return self.engine_row(observation, None, None, None, info), self.kernel_row(batch)
 
     def step(self, action: Any) -> tuple[Row, Row]:
@@ -263,7 +263,7 @@ class Twin:
         entries = {name: given.get(name) for name in names}
         return self.envs.command(self._addresses(action), 0, **entries, option_mask=given.get("option_mask", 0))
 
-    def _no_action(self) -> list[np.ndarray]:
+    def no_action(self) -> list[np.ndarray]:
         return [np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in self.form.action]
 
     def _addresses(self, action: Any) -> tuple[int, ...]:
@@ -359,16 +359,27 @@ def differences(one: Row, other: Row) -> dict[str, int]:
     return found
 
 
+@dataclass
+class Tally:
+    """In how many floats two rows or states differ, and how far they are apart at most, in units in the last place."""
+
+    compared: int = 0
+    differ: int = 0
+    furthest: int = 0
+
+    def add(self, one: np.ndarray, other: np.ndarray) -> None:
+        apart = [abs(a - b) for a, b in zip(_ordered(one), _ordered(other), strict=True) if a != b]
+        self.compared += one.size
+        self.differ += len(apart)
+        self.furthest = max([self.furthest, *apart])
+
+
 def _bits(values: np.ndarray) -> np.ndarray:
     """Floats as their bits: -0.0 is not 0.0."""
     return values.view(f"u{values.itemsize}") if values.dtype.kind == "f" else values
 
 
-def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """How many floats are from each to the other."""
-
-    def ordered(values: np.ndarray) -> np.ndarray:
-        bits = values.view(f"i{values.itemsize}").astype(object)
-        return np.where(bits < 0, -(2 ** (8 * values.itemsize - 1)) - bits, bits)
-
-    return np.abs(ordered(one) - ordered(other)).astype(float)
+def _ordered(values: np.ndarray) -> list[int]:
+    """A number for each float, so that those of neighbours are neighbours; both zeros have the same one."""
+    bits, least = values.view(f"i{values.itemsize}").ravel().tolist(), -(1 << (8 * values.itemsize - 1))
+    return [least - one if one < 0 else one for one in bits]
