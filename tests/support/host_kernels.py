@@ -98,12 +98,12 @@ class Form:
             for x in told
         ]
         observation, action = flatten(pool.single_observation_space), flatten(pool.single_action_space)
-        return cls(
-            observation.leaves, action.leaves, info, pool.settings.autoreset, pool.settings.action_bounds
-        )
+        return cls(observation.leaves, action.leaves, info, pool.settings.autoreset, pool.settings.action_bounds)
 
     def source(self, place: Place) -> str:
-        return kernel_source(place.header, place.name, self.observation, self.action, self.info, self.autoreset, self.bounds)
+        return kernel_source(
+            place.header, place.name, self.observation, self.action, self.info, self.autoreset, self.bounds
+        )
 
 
 class Kernels:
@@ -185,7 +185,14 @@ class State:
         )
 
     def write(self, envs: Any) -> None:
-        envs.write((self.memory.tobytes(), self.seldom.tobytes(), *map(bytes, (self.episode_return, self.elapsed, self.phase))), 0)
+        envs.write(
+            (
+                self.memory.tobytes(),
+                self.seldom.tobytes(),
+                *map(bytes, (self.episode_return, self.elapsed, self.phase)),
+            ),
+            0,
+        )
 
     @classmethod
     def of_engine(cls, pool: Any) -> State:
@@ -222,6 +229,7 @@ class Twin:
         **arguments: Any,
     ) -> None:
         self.pool = stepmill.make(task, num_envs=num_envs, seed=seed, **arguments)
+        self.pool.action_space.seed(seed)
         self.num_envs = num_envs
         spec = self.pool.spec
         place = Place.of(task)
@@ -325,7 +333,16 @@ class Twin:
         if self.form.autoreset == "same_step":
             rows("final_")
             finals = [name for name in row if name.startswith("final_")]
-        for name in ("reward", "terminated", "truncated", "ended", "env_id", "elapsed_step", "episode_length", "episode_return"):
+        for name in (
+            "reward",
+            "terminated",
+            "truncated",
+            "ended",
+            "env_id",
+            "elapsed_step",
+            "episode_length",
+            "episode_return",
+        ):
             row[name] = next(arrays)
         assert np.array_equal(row.pop("env_id"), np.arange(self.num_envs))
         for name in finals:  # of rows that did not end nothing was written
