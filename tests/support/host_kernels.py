@@ -35,9 +35,11 @@ from stepmill.values.trees import leaves
 ROOT = Path(__file__).parents[2]
 FAMILIES = ("classic", "toy", "hybrid", "debug")
 CPU = 1  # where the memory of the driver is, as DLPack has it
-FLAGS = "-std=c++20 -O1 -ffp-contract=off -fno-strict-aliasing -nostdinc++ -fno-exceptions -fno-rtti -fPIC -shared -w".split()
+FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti"]
+FLAGS += ["-nostdinc++", "-fPIC", "-shared", "-w"]
 FLAGS += ["-mfma"] if platform.machine() == "x86_64" else []
 MODES = ("next_step", "same_step", "disabled")
+FIXED = ("reward", "terminated", "truncated", "ended", "env_id", "elapsed_step", "episode_length", "episode_return")
 SM_LIVE, SM_ENDED = 1, 2
 SM_STEP, SM_RESET, SM_OBSERVE = 0, 1, 2
 
@@ -142,7 +144,7 @@ class Kernels:
         return ctypes.CDLL(self.driver_path)
 
     def count(self, name: str) -> int:
-        """A number in the driver's diary: ``allocated``, ``events``, ``modules``, ``launches``, ``waits``, ``retained``."""
+        """A number in the driver's diary: ``launches``, ``waits``, and those of ``left``."""
         return ctypes.c_int.in_dll(self.driver, f"fake_{name}").value
 
     def left(self) -> dict[str, int]:

@@ -79,7 +79,8 @@ def test_normal_draws_are_numpys(library: ctypes.CDLL) -> None:
 
 def test_the_tail_of_normal_draws_is_reached(library: ctypes.CDLL) -> None:
     drawn = Draws(library, 0).normal(1_000_000)
-    assert drawn.max() > 4 and drawn.min() < -4
+    assert drawn.max() > 4
+    assert drawn.min() < -4
 
 
 def test_whole_numbers_are_numpys_between_other_draws(library: ctypes.CDLL) -> None:
