@@ -158,8 +158,9 @@ class Kernels:
         arguments.setdefault("device", 0)
         arguments.setdefault("max_episode_steps", 0)
         arguments.setdefault("env_class", place.env_class)
-        image = str(self.compile(form.source(place))).encode() + b"\0"
-        return _native.GpuEnvs(image=image, same_step=form.autoreset == "same_step", **arguments)
+        if "image" not in arguments:
+            arguments["image"] = str(self.compile(form.source(place))).encode() + b"\0"
+        return _native.GpuEnvs(same_step=form.autoreset == "same_step", **arguments)
 
 
 Row = dict[str, np.ndarray]
@@ -266,17 +267,17 @@ class Twin:
         return self.pool.action_space.sample()
 
     def kernel_step(self, action: Any) -> Row:
-        return self.kernel_row(self.envs.step(self._addresses(action), 0))
+        return self.kernel_row(self.envs.step(self.addresses(action), 0))
 
     def command(self, action: Any, **given: Any) -> Any:
         names = ("into", "which", "command", "has_seed", "seed", "option")
         entries = {name: given.get(name) for name in names}
-        return self.envs.command(self._addresses(action), 0, **entries, option_mask=given.get("option_mask", 0))
+        return self.envs.command(self.addresses(action), 0, **entries, option_mask=given.get("option_mask", 0))
 
     def no_action(self) -> list[np.ndarray]:
         return [np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in self.form.action]
 
-    def _addresses(self, action: Any) -> tuple[int, ...]:
+    def addresses(self, action: Any) -> tuple[int, ...]:
         found = list(leaves(action)) if isinstance(action, (dict, tuple)) else action
         parts = found if isinstance(found, list) else [found]
         self._action = [np.ascontiguousarray(x, leaf.dtype) for x, leaf in zip(parts, self.form.action, strict=True)]
