@@ -187,7 +187,7 @@ class DevicePool(Uncopyable):
     def _standing(self) -> PoolStanding:
         if self._planned is not None:
             before, planned = self._planned
-            if self.program.now is not before:
+            if self.program.stands is not before:
                 self._stood = planned
             self._planned = None
         return self._stood
@@ -203,7 +203,7 @@ class DevicePool(Uncopyable):
 
     def _move(self, standing: PoolStanding, function: Callable[..., None], *args: Any) -> None:
         """Moves envs, whereupon this stands."""
-        self._planned = self.program.now, standing
+        self._planned = self.program.stands, standing
         function(*args)
 
     def _checking_reader(self) -> _native.ActionReader:
