@@ -1,7 +1,7 @@
 """Writes the tables of normal draws on a GPU: ``python scripts/normal_tables.py > cpp/gpu/normal_tables.h``.
 
 The ziggurat of Marsaglia and Tsang covers the curve exp(-x * x / 2), x >= 0, with 256 layers of the same area. Layer i
-reaches from 0 to x[i], and x[1] < ... < x[255]. The lowest one has the number 0, and everything right of x[255] besides.
+reaches from 0 to x[i], and x[1] < ... < x[255]. The lowest one has the number 0, and all that is right of x[255] too.
 
 Draws equal numpy's only if every bit of the tables does, and numpy's were made in doubles. So this computes them in the
 same way, with each exponential and logarithm rounded correctly, which does not depend on the machine.
@@ -10,6 +10,7 @@ same way, with each exponential and logarithm rounded correctly, which does not 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 from decimal import Context, Decimal
 from typing import TypeVar
@@ -85,4 +86,4 @@ def _lines(values: Iterable[_T], shown: Callable[[_T], str]) -> str:
 
 
 if __name__ == "__main__":
-    print(header(), end="")
+    sys.stdout.write(header())

@@ -35,9 +35,11 @@ from stepmill.values.trees import leaves
 ROOT = Path(__file__).parents[2]
 FAMILIES = ("classic", "toy", "hybrid", "debug")
 CPU = 1  # where the memory of the driver is, as DLPack has it
-FLAGS = "-std=c++20 -O1 -ffp-contract=off -fno-strict-aliasing -nostdinc++ -fno-exceptions -fno-rtti -fPIC -shared -w".split()
+FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti"]
+FLAGS += ["-nostdinc++", "-fPIC", "-shared", "-w"]
 FLAGS += ["-mfma"] if platform.machine() == "x86_64" else []
 MODES = ("next_step", "same_step", "disabled")
+FIXED = ("reward", "terminated", "truncated", "ended", "env_id", "elapsed_step", "episode_length", "episode_return")
 SM_LIVE, SM_ENDED = 1, 2
 SM_STEP, SM_RESET, SM_OBSERVE = 0, 1, 2
 
@@ -98,12 +100,12 @@ class Form:
             for x in told
         ]
         observation, action = flatten(pool.single_observation_space), flatten(pool.single_action_space)
-        return cls(
-            observation.leaves, action.leaves, info, pool.settings.autoreset, pool.settings.action_bounds
-        )
+        return cls(observation.leaves, action.leaves, info, pool.settings.autoreset, pool.settings.action_bounds)
 
     def source(self, place: Place) -> str:
-        return kernel_source(place.header, place.name, self.observation, self.action, self.info, self.autoreset, self.bounds)
+        return kernel_source(
+            place.header, place.name, self.observation, self.action, self.info, self.autoreset, self.bounds
+        )
 
 
 class Kernels:
@@ -142,7 +144,7 @@ class Kernels:
         return ctypes.CDLL(self.driver_path)
 
     def count(self, name: str) -> int:
-        """A number in the driver's diary: ``allocated``, ``events``, ``modules``, ``launches``, ``waits``, ``retained``."""
+        """A number in the driver's diary: ``launches``, ``waits``, and those of ``left``."""
         return ctypes.c_int.in_dll(self.driver, f"fake_{name}").value
 
     def left(self) -> dict[str, int]:
@@ -156,8 +158,9 @@ class Kernels:
         arguments.setdefault("device", 0)
         arguments.setdefault("max_episode_steps", 0)
         arguments.setdefault("env_class", place.env_class)
-        image = str(self.compile(form.source(place))).encode() + b"\0"
-        return _native.GpuEnvs(image=image, same_step=form.autoreset == "same_step", **arguments)
+        if "image" not in arguments:
+            arguments["image"] = str(self.compile(form.source(place))).encode() + b"\0"
+        return _native.GpuEnvs(same_step=form.autoreset == "same_step", **arguments)
 
 
 Row = dict[str, np.ndarray]
@@ -185,7 +188,14 @@ class State:
         )
 
     def write(self, envs: Any) -> None:
-        envs.write((self.memory.tobytes(), self.seldom.tobytes(), *map(bytes, (self.episode_return, self.elapsed, self.phase))), 0)
+        envs.write(
+            (
+                self.memory.tobytes(),
+                self.seldom.tobytes(),
+                *map(bytes, (self.episode_return, self.elapsed, self.phase)),
+            ),
+            0,
+        )
 
     @classmethod
     def of_engine(cls, pool: Any) -> State:
@@ -222,6 +232,7 @@ class Twin:
         **arguments: Any,
     ) -> None:
         self.pool = stepmill.make(task, num_envs=num_envs, seed=seed, **arguments)
+        self.pool.action_space.seed(seed)
         self.num_envs = num_envs
         spec = self.pool.spec
         place = Place.of(task)
@@ -244,7 +255,7 @@ class Twin:
         """Resets all."""
         observation, info = self.pool.reset()
         command = bytes([SM_RESET]) * self.num_envs
-        batch = self.command(self._no_action(), command=command)
+        batch = self.command(self.no_action(), command=command)
         return self.engine_row(observation, None, None, None, info), self.kernel_row(batch)
 
     def step(self, action: Any) -> tuple[Row, Row]:
@@ -256,17 +267,17 @@ class Twin:
         return self.pool.action_space.sample()
 
     def kernel_step(self, action: Any) -> Row:
-        return self.kernel_row(self.envs.step(self._addresses(action), 0))
+        return self.kernel_row(self.envs.step(self.addresses(action), 0))
 
     def command(self, action: Any, **given: Any) -> Any:
         names = ("into", "which", "command", "has_seed", "seed", "option")
         entries = {name: given.get(name) for name in names}
-        return self.envs.command(self._addresses(action), 0, **entries, option_mask=given.get("option_mask", 0))
+        return self.envs.command(self.addresses(action), 0, **entries, option_mask=given.get("option_mask", 0))
 
-    def _no_action(self) -> list[np.ndarray]:
+    def no_action(self) -> list[np.ndarray]:
         return [np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in self.form.action]
 
-    def _addresses(self, action: Any) -> tuple[int, ...]:
+    def addresses(self, action: Any) -> tuple[int, ...]:
         found = list(leaves(action)) if isinstance(action, (dict, tuple)) else action
         parts = found if isinstance(found, list) else [found]
         self._action = [np.ascontiguousarray(x, leaf.dtype) for x, leaf in zip(parts, self.form.action, strict=True)]
@@ -325,7 +336,16 @@ class Twin:
         if self.form.autoreset == "same_step":
             rows("final_")
             finals = [name for name in row if name.startswith("final_")]
-        for name in ("reward", "terminated", "truncated", "ended", "env_id", "elapsed_step", "episode_length", "episode_return"):
+        for name in (
+            "reward",
+            "terminated",
+            "truncated",
+            "ended",
+            "env_id",
+            "elapsed_step",
+            "episode_length",
+            "episode_return",
+        ):
             row[name] = next(arrays)
         assert np.array_equal(row.pop("env_id"), np.arange(self.num_envs))
         for name in finals:  # of rows that did not end nothing was written
@@ -359,16 +379,27 @@ def differences(one: Row, other: Row) -> dict[str, int]:
     return found
 
 
+@dataclass
+class Tally:
+    """In how many floats two rows or states differ, and how far they are apart at most, in units in the last place."""
+
+    compared: int = 0
+    differ: int = 0
+    furthest: int = 0
+
+    def add(self, one: np.ndarray, other: np.ndarray) -> None:
+        apart = [abs(a - b) for a, b in zip(_ordered(one), _ordered(other), strict=True) if a != b]
+        self.compared += one.size
+        self.differ += len(apart)
+        self.furthest = max([self.furthest, *apart])
+
+
 def _bits(values: np.ndarray) -> np.ndarray:
     """Floats as their bits: -0.0 is not 0.0."""
     return values.view(f"u{values.itemsize}") if values.dtype.kind == "f" else values
 
 
-def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """How many floats are from each to the other."""
-
-    def ordered(values: np.ndarray) -> np.ndarray:
-        bits = values.view(f"i{values.itemsize}").astype(object)
-        return np.where(bits < 0, -(2 ** (8 * values.itemsize - 1)) - bits, bits)
-
-    return np.abs(ordered(one) - ordered(other)).astype(float)
+def _ordered(values: np.ndarray) -> list[int]:
+    """A number for each float, so that those of neighbours are neighbours; both zeros have the same one."""
+    bits, least = values.view(f"i{values.itemsize}").ravel().tolist(), -(1 << (8 * values.itemsize - 1))
+    return [least - one if one < 0 else one for one in bits]
