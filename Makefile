@@ -390,6 +390,12 @@ examples: $(INTEGRATIONS)/.installed $(JAX)/.installed  ## the examples that lea
 	  $(JAX)/bin/python examples/ppo_jax.py --seed $$seed --log build/curves/ppo_jax-$$seed.jsonl || exit 1; \
 	  $(JAX)/bin/python examples/ppo_jax.py --env-id brax:inverted_pendulum --seed $$seed || exit 1; done
 
+# The same on a machine with a GPU.
+examples-cuda: $(INTEGRATIONS)/.installed  ## the example that trains on a GPU alone, to the end, with several seeds
+	mkdir -p build/curves
+	for seed in 1 2 3; do \
+	  $(INTEGRATIONS)/bin/python examples/ppo_cuda.py --seed $$seed --log build/curves/ppo_cuda-$$seed.jsonl || exit 1; done
+
 ##@ Publishing
 
 # What is published: the source package, and a wheel per version of Python for this machine's architecture.

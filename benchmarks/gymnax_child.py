@@ -1,7 +1,7 @@
 """The process of gymnax beside pools on a GPU: ``python -m benchmarks.gymnax_child NUM_ENVS``.
 
-A line on its input is a number of seconds; the answer is a line with the steps per second of gymnax's own ``step``, under
-``vmap`` and jitted as one call, with the statistics of episodes. It ends with its input.
+A line on its input is a number of seconds; the answer is a line with the steps per second of gymnax's own ``step``,
+under ``vmap`` and jitted as one call, with the statistics of episodes. It ends with its input.
 """
 
 from __future__ import annotations
