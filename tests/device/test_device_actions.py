@@ -47,6 +47,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "binary": spaces.MultiBinary(2),
     "box": BOX,
     "bytes": spaces.Box(0, 200, (2,), np.uint8),
+    "small": spaces.Box(-100, 100, (), np.int8),
     "nested": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([BOX, spaces.MultiBinary(1)])}),
 }
 WORLDS = {name: echo_world(space) for name, space in SPACES.items()}
@@ -88,6 +89,11 @@ BAD = {
     "binary": ("binary", rows([0, 1], [1, 1], [0, 2]), 2, [[0, 1], [1, 1], [0, 1]]),
     "box-nan": ("box", rows([0.0, 1.0], [jnp.nan, 9.0], [0.0, 0.0]), 1, [[0, 1], [np.nan, 9], [0, 0]]),
     "bytes-fraction": ("bytes", rows([0.0, 1.0], [2.5, 9.0], [0.0, 0.0]), 1, [[0, 1], [2, 9], [0, 0]]),
+    "bytes-wide": ("bytes", rows([0, 256], [0, 1], [0, 0]), 0, [[0, 255], [0, 1], [0, 0]]),
+    "bytes-negative": ("bytes", rows([0, 1], [0, 1], [0, -1]), 2, [[0, 1], [0, 1], [0, 0]]),
+    "small-wide": ("small", rows(1, 300, -300), 1, [1, 127, -128]),
+    "small-unsigned": ("small", jnp.array([1, 2, 255], jnp.uint8), 2, [1, 2, 127]),
+    "small-float": ("small", rows(1.0, 2.0, 1e30), 2, [1, 2, 127]),
 }
 
 
@@ -162,6 +168,16 @@ REFUSED = {
     "keys": (lambda: jax.random.split(jax.random.key(0), N), "got type key"),
     "deleted": (deleted, "was deleted"),
 }
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int4"])
+@pytest.mark.parametrize("name", ["discrete", "box"])
+def test_numbers_that_only_jax_has(pool_of: Any, name: str, dtype: str) -> None:
+    pool = pool_of(name)
+    pool.reset()
+    action = jnp.array({"discrete": [5, 6, 7], "box": [[1, 2], [0, 1], [-1, 0]]}[name], dtype)
+    np.testing.assert_array_equal(np.squeeze(pool.step(action)[0]), np.asarray(action, np.float32))
+    pool.check()
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -191,9 +191,13 @@ class JaxProgram:
         return Now(envs, notes, step if shown is None else select(which, step, shown))
 
     def _trace_load(self, envs: Envs, notes: Notes, shown: WorldStep, given: Envs, step: WorldStep, ids: Any) -> Now:
-        """What ended the episode that a state is of is not told again: a restore shows what a reset shows."""
-        ends = {name: leaf for name, leaf in step.info.items() if name.removeprefix("_") in _ENDS}
-        step = step._replace(info={**step.info, **_told(ends, jnp.zeros(len(ids), bool))})
+        """What ended the episode that a state is of is not told again: a restore shows what a reset shows.
+
+        So nothing is missed if the state comes from a pool with another autoreset, which tells other things of ends.
+        """
+        ends = {name: leaf for name, leaf in shown.info.items() if name.removeprefix("_") in _ENDS}
+        none = jax.tree.map(lambda leaf: jnp.zeros((len(ids), *leaf.shape[1:]), leaf.dtype), ends)
+        step = step._replace(info={name: none[name] if name in none else step.info[name] for name in shown.info})
         envs, shown = jax.tree.map(lambda to, rows: to.at[ids].set(rows), (envs, shown), (given, step))
         return Now(envs, notes, shown)
 
@@ -214,12 +218,33 @@ class JaxProgram:
                 if not jnp.issubdtype(dtype, jnp.floating):
                     wrong |= given != jnp.floor(given)
                     given = jnp.round(jnp.nan_to_num(given))
+            if leaf.kind == LeafKind.BOX and jnp.issubdtype(dtype, jnp.integer) and given.dtype != dtype:
+                given, was_cut = _cut(given, dtype)
+                wrong |= was_cut
             is_bad |= wrong.reshape(self.rules.num_envs, -1).any(1)
             if leaf.kind != LeafKind.BOX or self._bounds == "clip":
                 given = jnp.clip(given, low, high)
             return given.astype(dtype)
 
         return map_trees(one, self._action.tree, action), is_bad
+
+
+def _cut(given: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """Whole numbers as near as an integer type comes to them, and where that is another number."""
+    holds = jnp.iinfo(dtype)
+    if jnp.issubdtype(given.dtype, jnp.floating):
+        low, high = float(holds.min), float(holds.max)
+    elif jnp.issubdtype(given.dtype, jnp.integer):  # compared in their own type, in which no bound may be too large
+        own = jnp.iinfo(given.dtype)
+        low, high = max(int(own.min), int(holds.min)), min(int(own.max), int(holds.max))
+    else:
+        return given, jnp.zeros(given.shape, bool)
+    return jnp.clip(given, low, high), (given < low) | (given > high)
+
+
+def is_number_of_jax(dtype: Any) -> bool:
+    """Whether it is a type of whole or real numbers that numpy has not, such as bfloat16."""
+    return bool(jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating))
 
 
 def traced() -> UsageError:

@@ -11,7 +11,7 @@ import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -173,9 +173,14 @@ class _Calls:
         try:
             map_trees(parts.__setitem__, self._action.tree, action)
         except (KeyError, TypeError, ValueError):
-            raise ActionError(f"action: expected the parts of {self._action.space}, got {action!r}") from None
+            self._refuse_form(action)
+        if isinstance(self._action.tree, dict) and len(action) != len(self._action.tree):
+            self._refuse_form(action)  # it has other keys as well, perhaps a misspelt one
         arguments += [self._part(leaf, parts[leaf], rows) for leaf in sorted(self._leaves)]
         return arguments + ids
+
+    def _refuse_form(self, action: Any) -> NoReturn:
+        raise ActionError(f"action: expected the parts of {self._action.space}, got {action!r}") from None
 
     def _part(self, number: int, given: Any, rows: int) -> Any:
         leaf = self._leaves[number]
