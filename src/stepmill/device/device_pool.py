@@ -18,7 +18,7 @@ from stepmill import _native
 from stepmill.device.device_results import DeviceResults
 from stepmill.device.device_states import DeviceKeeper
 from stepmill.device.functional import Functional, functional, keys_of
-from stepmill.device.jax_program import JaxProgram, is_number_of_jax
+from stepmill.device.jax_program import JaxProgram, is_float_of_jax
 from stepmill.errors import (
     ActionError,
     ClosedError,
@@ -255,7 +255,7 @@ class DevicePool(Uncopyable):
     def _checked(self, leaf: ArrayLeaf, part: Any) -> Any:
         """An array of an action, whose form is right."""
         expected = (self.num_envs, *leaf.shape)
-        is_number = getattr(part.dtype, "kind", None) in _NUMBERS or is_number_of_jax(part.dtype)
+        is_number = getattr(part.dtype, "kind", None) in _NUMBERS or is_float_of_jax(part.dtype)
         if part.shape == expected and is_number:
             return part
         name = f"action {leaf.name!r}" if leaf.name else "action"

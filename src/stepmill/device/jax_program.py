@@ -209,24 +209,36 @@ class JaxProgram:
             nonlocal is_bad
             leaf = self._action.leaves[leaf_id]
             dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
-            low, high = (np.reshape(one, leaf.shape) if len(one) > 1 else one[0] for one in (leaf.low, leaf.high))
+            low, high = (_bound(one, leaf.shape, dtype) for one in (leaf.low, leaf.high))
             wrong = jnp.zeros(given.shape, bool)
-            if leaf.kind != LeafKind.BOX or self._bounds == "error":
-                wrong |= (given < low) | (given > high)
             if jnp.issubdtype(given.dtype, jnp.floating):
+                if given.dtype.itemsize < 4:  # which cannot hold the bounds, perhaps
+                    given = given.astype(jnp.float32)
                 wrong |= jnp.isnan(given)
                 if not jnp.issubdtype(dtype, jnp.floating):
                     wrong |= given != jnp.floor(given)
                     given = jnp.round(jnp.nan_to_num(given))
-            if leaf.kind == LeafKind.BOX and jnp.issubdtype(dtype, jnp.integer) and given.dtype != dtype:
+            if jnp.issubdtype(dtype, jnp.integer) and given.dtype != dtype:
                 given, was_cut = _cut(given, dtype)
                 wrong |= was_cut
+            if leaf.kind != LeafKind.BOX or self._bounds == "error":
+                wrong |= (given < low) | (given > high)
             is_bad |= wrong.reshape(self.rules.num_envs, -1).any(1)
             if leaf.kind != LeafKind.BOX or self._bounds == "clip":
                 given = jnp.clip(given, low, high)
             return given.astype(dtype)
 
         return map_trees(one, self._action.tree, action), is_bad
+
+
+def _bound(bound: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """The bounds of an action. Those of whole numbers are of their type: in floats, large actions would be others."""
+    each = np.reshape(bound, shape) if len(bound) > 1 else bound[0]
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return each
+    holds = np.iinfo(dtype)
+    flat = [min(max(int(one), holds.min), holds.max) for one in np.ravel(each)]
+    return np.array(flat, dtype).reshape(np.shape(each))
 
 
 def _cut(given: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
@@ -238,13 +250,13 @@ def _cut(given: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
         own = jnp.iinfo(given.dtype)
         low, high = max(int(own.min), int(holds.min)), min(int(own.max), int(holds.max))
     else:
-        return given, jnp.zeros(given.shape, bool)
-    return jnp.clip(given, low, high), (given < low) | (given > high)
+        return given.astype(dtype), jnp.zeros(given.shape, bool)
+    return jnp.clip(given, low, high).astype(dtype), (given < low) | (given > high)
 
 
-def is_number_of_jax(dtype: Any) -> bool:
-    """Whether it is a type of whole or real numbers that numpy has not, such as bfloat16."""
-    return bool(jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating))
+def is_float_of_jax(dtype: Any) -> bool:
+    """Whether it is a type of floats, even if numpy has not that one, as bfloat16."""
+    return bool(jnp.issubdtype(dtype, jnp.floating))
 
 
 def traced() -> UsageError:

@@ -224,6 +224,8 @@ def test_shapes_are_checked_when_a_program_is_traced() -> None:
                 jax.jit(step)(handle, action)
         with pytest.raises(errors.ActionTypeError, match="complex64"):
             step(handle, jnp.zeros((3, 1), jnp.complex64))
+        with pytest.raises(errors.ActionTypeError, match="int4"):
+            step(handle, jnp.zeros((3, 1), jnp.int4))
         with pytest.raises(errors.EnvIdError, match="1-d array of integers"):
             step(handle, jnp.zeros((3, 1)), jnp.zeros(3))
         with pytest.raises(errors.UnsupportedError, match="expected the handle"):
