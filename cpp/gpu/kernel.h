@@ -226,11 +226,13 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   store_row<Info>(info, to.info, id);
   STEPMILL_UNROLL
   for (int i = 0; i < Info::kCount; ++i) to.has_info[i][id] = has_info[i];
-  if (Form::kAutoreset == SM_SAME_STEP && ended) {
-    store_row<Observation>(final_observation, to.final_observation, id);
-    store_row<Info>(final_info, to.final_info, id);
+  if constexpr (Form::kAutoreset == SM_SAME_STEP) {
+    if (ended) {
+      store_row<Observation>(final_observation, to.final_observation, id);
+      store_row<Info>(final_info, to.final_info, id);
+    }
     STEPMILL_UNROLL
-    for (int i = 0; i < Info::kCount; ++i) to.has_final_info[i][id] = has_final_info[i];
+    for (int i = 0; i < Info::kCount; ++i) to.has_final_info[i][id] = ended ? has_final_info[i] : 0;
   }
   to.reward[id] = reward;
   to.terminated[id] = terminated;
@@ -253,7 +255,10 @@ template <class Form>
     const std::int64_t bytes = Form::Observation::kWide[leaf];
     memset(static_cast<std::byte*>(to.observation[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
   }
-  for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) to.has_info[leaf][id] = 0;
+  for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) {
+    to.has_info[leaf][id] = 0;
+    if (Form::kAutoreset == SM_SAME_STEP) to.has_final_info[leaf][id] = 0;
+  }
   to.reward[id] = 0;
   to.terminated[id] = 0;
   to.truncated[id] = 1;

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from stepmill import _native
-from stepmill.device.functional import Envs, WorldRules, WorldStep, keys_of, select
-from stepmill.errors import UsageError
+from stepmill.device.device_states import DeviceKeeper
+from stepmill.device.functional import Envs, Functional, WorldRules, WorldStep, functional, keys_of, select
+from stepmill.errors import ResetOptionError, UsageError
 from stepmill.settings import ActionBounds
 from stepmill.values.spaces import ArrayLeaf, FlatSpace, LeafKind
 from stepmill.values.trees import map_tree, map_trees
@@ -45,6 +46,14 @@ class JaxProgram:
         device: Where the envs live: a device of JAX.
         seeds: Of the envs.
     """
+
+    backend = "jax"
+    keeper = DeviceKeeper
+    # Calls of a pool that these envs cannot do, and why.
+    refusals: ClassVar[dict[str, str]] = {
+        "np_random": "the envs of this pool draw from keys of JAX, and have no generators of numpy",
+        "xla": "the envs of this pool are functions of JAX already: functional() returns them",
+    }
 
     def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
@@ -112,8 +121,16 @@ class JaxProgram:
         """Steps some of them. ``action`` has a row for each; those of the others are not looked at."""
         self._move(self._step_some, self._last(), action, self.on_device(which))
 
-    def reset(self, which: np.ndarray | None, keys: np.ndarray | None, has_key: np.ndarray | None) -> None:
-        """Begins episodes of all envs, or of some, of which some may be given keys."""
+    def reset(
+        self,
+        which: np.ndarray | None,
+        seeds: np.ndarray | None,
+        has_seed: np.ndarray | None,
+        options: None,
+        shows_all: bool,
+    ) -> None:
+        """Begins episodes of all envs, or of some, of which some may be given seeds."""
+        keys, has_key = None if seeds is None else keys_of(seeds), has_seed
         self._move(self._reset, None if which is None else self._last(), *self.on_device((which, keys, has_key)))
 
     def load(self, envs: Envs, shown: WorldStep, ids: np.ndarray) -> None:
@@ -165,6 +182,31 @@ class JaxProgram:
         none = self.on_device(np.zeros(self.rules.num_envs, bool))
         self.now = self.now._replace(notes=self.now.notes._replace(bad=none))
         return int(bad[0])
+
+    def read_options(self, options: Mapping[str, Any] | None) -> None:
+        """Options of a reset, of which worlds have none."""
+        if options:
+            raise ResetOptionError(
+                f"unknown reset option {str(next(iter(options)))!r}, expected one of: none (this env takes no options)"
+            )
+
+    def over(self) -> np.ndarray:
+        """Whose episode is over. Waits for the device."""
+        over: np.ndarray = np.asarray(self.now.envs.is_over)
+        return over
+
+    def render(self, draw: Callable[[Any], np.ndarray], ids: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Pictures of some envs."""
+        states = jax.device_get(self.take(self.whole().envs.state, ids))
+        return tuple(draw(jax.tree.map(lambda leaf, row=row: np.array(leaf[row]), states)) for row in range(len(ids)))
+
+    def functional(self, seeds: Sequence[int]) -> Functional:
+        """The rules as pure functions."""
+        return functional(self.rules, seeds)
+
+    def set_now(self, now: Any) -> None:
+        """Goes on from what another program was, in arrays of the host."""
+        self.now = self.on_device(now)
 
     def episodes(self) -> int:
         """How many have ended. Waits for the device."""
