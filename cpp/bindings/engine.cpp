@@ -557,6 +557,7 @@ int Engine::traverse(visitproc visit, void* arg) const {
 }
 
 void Engine::clear_references() {
+  if (xla_) xla_->give_up();  // before it is gone: programs that are inside use it
   xla_.reset();
   xla_error_ = nb::none();
   pending_.reset();

@@ -158,7 +158,7 @@ void EngineXla::check_results(const xla::Arrays& results) const {
   for (std::size_t i = 0; fit && i < columns.size(); ++i) {
     const xla::Array& to = results[static_cast<std::int64_t>(i) + 1];
     const auto& shape = columns[i].shape;
-    fit = to.rank == std::ssize(shape) + 1 && to.extents[0] == rows &&
+    fit = becomes(columns[i].type, type_of(to.type)) && to.rank == std::ssize(shape) + 1 && to.extents[0] == rows &&
           std::equal(shape.begin(), shape.end(), to.extents + 1);
   }
   if (!fit)

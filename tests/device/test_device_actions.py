@@ -47,6 +47,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "binary": spaces.MultiBinary(2),
     "box": BOX,
     "bytes": spaces.Box(0, 200, (2,), np.uint8),
+    "small": spaces.Box(-100, 100, (), np.int8),
     "nested": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([BOX, spaces.MultiBinary(1)])}),
 }
 WORLDS = {name: echo_world(space) for name, space in SPACES.items()}
@@ -88,6 +89,11 @@ BAD = {
     "binary": ("binary", rows([0, 1], [1, 1], [0, 2]), 2, [[0, 1], [1, 1], [0, 1]]),
     "box-nan": ("box", rows([0.0, 1.0], [jnp.nan, 9.0], [0.0, 0.0]), 1, [[0, 1], [np.nan, 9], [0, 0]]),
     "bytes-fraction": ("bytes", rows([0.0, 1.0], [2.5, 9.0], [0.0, 0.0]), 1, [[0, 1], [2, 9], [0, 0]]),
+    "bytes-wide": ("bytes", rows([0, 256], [0, 1], [0, 0]), 0, [[0, 255], [0, 1], [0, 0]]),
+    "bytes-negative": ("bytes", rows([0, 1], [0, 1], [0, -1]), 2, [[0, 1], [0, 1], [0, 0]]),
+    "small-wide": ("small", rows(1, 300, -300), 1, [1, 127, -128]),
+    "small-unsigned": ("small", jnp.array([1, 2, 255], jnp.uint8), 2, [1, 2, 127]),
+    "small-float": ("small", rows(1.0, 2.0, 1e30), 2, [1, 2, 127]),
 }
 
 
@@ -158,10 +164,40 @@ REFUSED = {
     "too few": (lambda: jnp.full(2, 5), r"expected shape \(3,\)"),
     "0-d": (lambda: jnp.array(5), r"expected shape \(3,\)"),
     "2-d": (lambda: jnp.full((N, 1), 5), r"got shape \(3, 1\)"),
+    "half a byte": (lambda: jnp.full(N, 5, jnp.int4), "got type int4"),
     "complex": (lambda: jnp.full(N, 5j), "got type complex64"),
     "keys": (lambda: jax.random.split(jax.random.key(0), N), "got type key"),
     "deleted": (deleted, "was deleted"),
 }
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("name", ["discrete", "box"])
+def test_numbers_that_only_jax_has(pool_of: Any, name: str, dtype: str) -> None:
+    pool = pool_of(name)
+    pool.reset()
+    action = jnp.array({"discrete": [5, 6, 7], "box": [[1, 2], [0, 1], [-1, 0]]}[name], dtype)
+    np.testing.assert_array_equal(np.squeeze(pool.step(action)[0]), np.asarray(action, np.float32))
+    pool.check()
+
+
+@pytest.mark.parametrize("bounds", ["pass", "clip", "error"])
+def test_large_whole_numbers_are_not_rounded(bounds: str) -> None:
+    """32-bit floats have 24 bits for digits."""
+    for space in (spaces.Discrete(2**31 - 1), spaces.Box(-(2**31), 2**31 - 1, (), np.int32)):
+        whole = JaxWorld(
+            "Large",
+            spaces.Box(0, 255, (4,), np.uint8),
+            space,
+            lambda key: Begun(0, jnp.zeros(4, jnp.uint8)),
+            lambda key, state, action: Moved(0, action[None].view(jnp.uint8), 0.0, False, False),
+            resets_cheaply=True,
+        )
+        with stepmill.make(whole, num_envs=N, action_bounds=bounds) as pool:
+            pool.reset()
+            action = np.array([2**24 + 1, 2**31 - 2, 0], np.int32)
+            for given in (action, action.astype(np.int64), jnp.asarray(action)):
+                assert pool.step(given)[0].view(np.int32)[:, 0].tolist() == action.tolist()
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -127,6 +127,23 @@ def test_checkpoints_go_on_with_what_was_in_flight(fresh_pool: Any) -> None:
         stepmill.resume(file, task=counting_world(3), autoreset="next_step")
 
 
+@pytest.mark.parametrize("here", ["next_step", "same_step", "disabled"])
+def test_states_of_pools_with_another_autoreset(fresh_pool: Any, here: str) -> None:
+    """They go on: what decides so is the same, and what is told of ends is not shown by a restore."""
+    for there in ("next_step", "same_step", "disabled"):
+        pool = fresh_pool(WORLD, num_envs=N, autoreset=there)
+        pool.reset()
+        last = pool.step([1, 2, 0])
+        states = pool.save()
+        other = fresh_pool(WORLD, num_envs=N, autoreset=here)
+        obs, info = other.restore(states)
+        np.testing.assert_array_equal(obs, last[0])
+        assert info["elapsed_step"].tolist() == last[4]["elapsed_step"].tolist()
+        assert "final_obs" not in info
+        assert other.step([0, 0, 0])[4]["elapsed_step"].tolist() == (last[4]["elapsed_step"] + 1).tolist()
+        np.testing.assert_array_equal(other.restore(states[1])[0], np.stack([last[0][1]] * N))
+
+
 def test_states_that_do_not_fit_are_refused(fresh_pool: Any) -> None:
     pool = fresh_pool(WORLD, num_envs=N)
     pool.reset()

@@ -207,6 +207,7 @@ BROKEN = {
     "step raises": (zeros, boom, ArithmeticError, "no such step"),
     "reset raises": (boom, plain_step, ArithmeticError, "no such step"),
     "a tuple": (lambda key: (0, jnp.zeros(2)), plain_step, errors.ConfigError, "expected a Begun, got a tuple"),
+    "an array": (lambda key: 3, plain_step, errors.ConfigError, "reset: expected a Begun, got an array"),
     "state form": (lambda key: Begun({"a": 0}, jnp.zeros(2)), moved(state=0), errors.ConfigError, "states of the same"),
     "observation shape": (zeros, moved(observation=jnp.zeros(3)), errors.ConfigError, r"shapes \(2,\), got \(3,\)"),
     "observation form": (lambda key: Begun(0, {"a": jnp.zeros(2)}), plain_step, errors.ConfigError, "form of their"),

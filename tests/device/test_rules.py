@@ -154,7 +154,8 @@ def test_functions_take_seeds_as_reset_does(functions: Any) -> None:
     np.testing.assert_array_equal(jax.jit(reset)(last)[1].observation, pool.reset(seed=2**32 - 2)[0])
     each = jnp.array([4, 1, 7])
     np.testing.assert_array_equal(jax.jit(reset)(each)[1].observation, pool.reset(seed=[4, 1, 7])[0])
-    for seed in (-1, [1, 2], jnp.zeros(2, int), jnp.float32(1), "7"):
+    np.testing.assert_array_equal(reset(each)[1].observation, pool.reset(seed=[4, 1, 7])[0])
+    for seed in (-1, [1, 2], jnp.zeros(2, int), jnp.float32(1.5), jnp.int32(-1), "7"):
         with pytest.raises(errors.ConfigError, match="seed: expected"):
             reset(seed)
 
@@ -227,6 +228,10 @@ with stepmill.make(world, num_envs=3) as pool, jax.default_device(here):
         envs, second = jax.jit(step)(envs, jnp.asarray(actions[0]))
         assert first.observation.tolist() == pool.reset(seed=42)[0].tolist()
         assert second.observation.tolist() == pool.step(actions[0])[0].tolist()
+    for seed in (2**40 + 3, [2**50, 4, 2**40]):
+        given = jnp.asarray(seed)
+        for function in (reset, jax.jit(reset)):
+            assert function(given)[1].observation.tolist() == pool.reset(seed=seed)[0].tolist()
 print(jnp.zeros(1, int).dtype, second.reward.dtype, pool.observation_space.dtype)
 """
 

@@ -60,7 +60,7 @@ void copy_numbers(DType from_type, DType to_type, const void* from, void* to, st
   if (from_type == DType::kInt64 && to_type == DType::kInt32) return convert<std::int32_t, std::int64_t>(from, to, count);
   if (from_type == DType::kUInt64 && to_type == DType::kUInt32)
     return convert<std::uint32_t, std::uint64_t>(from, to, count);
-  throw std::invalid_argument(std::string("a result is ") + name_of(from_type) + ", and not " + name_of(to_type));
+  throw std::logic_error("a column does not become an array of this type: becomes() says so beforehand");
 }
 
 // Only the rows that are there; zeros for the others.
@@ -98,6 +98,11 @@ void* place_column(Buffer& buffer, const XlaColumn& column, void* at) {
 }
 
 }  // namespace
+
+bool becomes(DType column, DType type) {
+  return type == column || (column == DType::kFloat64 && type == DType::kFloat32) ||
+         (column == DType::kInt64 && type == DType::kInt32) || (column == DType::kUInt64 && type == DType::kUInt32);
+}
 
 ColumnLoan::ColumnLoan(Buffer& buffer, std::span<const XlaColumn> columns, const xla::Arrays& results,
                        std::vector<void*>& own)

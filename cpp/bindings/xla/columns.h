@@ -49,6 +49,9 @@ const char* name_of(XlaPart part);
 // Our type of XLA's; throws std::invalid_argument for one that we do not take.
 DType type_of(xla::Type type);
 
+// Whether a column can become an array of this type: its own, or the narrower one that JAX has for it.
+bool becomes(DType column, DType type);
+
 // For as long as envs write a batch: columns that have the same type as the results of a program are the results.
 class ColumnLoan {
  public:

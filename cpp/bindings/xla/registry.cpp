@@ -47,21 +47,27 @@ XlaHold::XlaHold(Engine& engine, PyObject* object, std::vector<XlaColumn> column
   registry.seats[number] = seat_;
 }
 
-XlaHold::~XlaHold() {
+XlaHold::~XlaHold() { give_up(); }
+
+void XlaHold::give_up() {
+  if (!seat_) return;
   XlaRegistry* registry = the_registry.load(std::memory_order_acquire);
   if (registry->generation == process_generation()) {
     const std::lock_guard lock(registry->mutex);
     auto& seat = registry->seats[seat_->handle[0]];
     if (seat == seat_) seat.reset();
   } else {
-    new std::shared_ptr<XlaSeat>(seat_);  // leaked, with a lock that may be held
+    new std::shared_ptr<XlaSeat>(std::move(seat_));  // leaked, with a lock that may be held
     return;
   }
   const nb::gil_scoped_release release;  // whoever is inside may need it to get out
-  std::unique_lock lock(seat_->mutex);
-  seat_->left.wait(lock, [this] { return seat_->inside == 0; });
-  seat_->engine = nullptr;
-  seat_->object = nullptr;
+  {
+    std::unique_lock lock(seat_->mutex);
+    seat_->left.wait(lock, [this] { return seat_->inside == 0; });
+    seat_->engine = nullptr;
+    seat_->object = nullptr;
+  }
+  seat_.reset();
 }
 
 XlaVisit::XlaVisit(const XlaHandle& handle) {

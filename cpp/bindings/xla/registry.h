@@ -43,6 +43,9 @@ class XlaHold {
   XlaHold(const XlaHold&) = delete;
   XlaHold& operator=(const XlaHold&) = delete;
 
+  // Lets no program in any more, and waits until those inside have left: until then they use what is here.
+  void give_up();
+
   const XlaHandle& handle() const { return seat_->handle; }
   const std::vector<XlaColumn>& columns() const { return columns_; }
   const std::vector<std::string>& info_names() const { return info_names_; }

@@ -38,7 +38,7 @@ from stepmill.values.trees import leaves, map_tree, map_trees
 
 R = TypeVar("R")
 
-_NUMBERS = frozenset("biuf")  # kinds of numpy's types; keys of JAX have none
+_NUMBERS = frozenset("biuf")  # kinds of numpy's types
 
 _ARRAYS_ALONE = "the envs of this pool are rows of arrays on a device, and no objects"
 # Calls of a pool that this one cannot do, and why.

@@ -8,11 +8,13 @@ arrays with a row for every env.
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.spaces import Discrete, Space
 
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
@@ -118,10 +120,10 @@ class DeviceResults(ABC):
 
     def _in_objects(self, tree: Any, rows: Any, ended: np.ndarray) -> np.ndarray:
         """The last observation of every env whose episode has ended, and None for the others."""
-        observations = self._observations(tree, rows)
+        observations, spaces = self._observations(tree, rows), tree_of(self._observation.space)
         out = np.full(len(ended), None, object)
         for row in np.flatnonzero(ended):
-            out[row] = self._observations(observations, int(row))
+            out[row] = map_trees(functools.partial(_of_one, int(row)), spaces, observations)
         return out
 
     def _present(self, info: Mapping[str, Any], rows: Any) -> dict[str, Any]:
@@ -139,6 +141,11 @@ class DeviceResults(ABC):
                 out[name] = self._present(leaf, rows) if is_dict else self._each(_copier(rows, has), leaf)
                 out[f"_{name}"] = has
         return out
+
+
+def _of_one(row: int, space: Space[Any], leaf: np.ndarray) -> Any:
+    """A part of one env's observation: a discrete one is a number of Python's, as envs return it."""
+    return int(leaf[row]) if isinstance(space, Discrete) else np.array(leaf[row])
 
 
 def _copier(rows: Any, has: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -105,7 +105,9 @@ class WorldRules:
     def _forms_of(self, kind: type[R], function: Callable[..., R], *args: Any) -> R:
         forms = jax.eval_shape(function, *args)
         if not isinstance(forms, kind):
-            raise ConfigError(f"{self.world.id}: expected a {kind.__name__}, got a {type(forms).__name__}")
+            call = "reset" if kind is Begun else "step"
+            got = "an array" if isinstance(forms, jax.ShapeDtypeStruct) else f"a {type(forms).__name__}"
+            raise ConfigError(f"{self.world.id}: {call}: expected a {kind.__name__}, got {got}")
         return forms
 
     def _refuse(self, rule: str, expected: Any, got: Any = None) -> NoReturn:
@@ -290,10 +292,11 @@ def functional(rules: WorldRules, seeds: Any) -> Functional:
     def reset(seed: Any = None) -> tuple[Envs, WorldStep]:
         if seed is None:
             keys = own
-        elif isinstance(seed, jax.Array):  # in a program that is being traced, too
+        elif isinstance(seed, jax.core.Tracer):  # in a program that is being traced
             keys = _keys_of_array(seed, rules.num_envs)
         else:
-            keys = keys_of(check_seeds(seed, range(rules.num_envs)))
+            known = np.asarray(seed) if isinstance(seed, jax.Array) else seed
+            keys = keys_of(check_seeds(known, range(rules.num_envs)))
         return rules.reset(rules.new(keys))
 
     def step(envs: Envs, action: Any) -> tuple[Envs, WorldStep]:
@@ -308,6 +311,9 @@ def _keys_of_array(seed: jax.Array, num_envs: int) -> jax.Array:
             f"seed: expected a whole number, or {num_envs} of them, one per env, got an array of shape {seed.shape} "
             f"and type {seed.dtype}"
         )
+    if seed.dtype.itemsize == 8:
+        wide = seed if seed.ndim else seed + jnp.arange(num_envs, dtype=seed.dtype)
+        return jnp.stack([(wide >> 32).astype(jnp.uint32), wide.astype(jnp.uint32)], -1)
     numbers = seed.astype(jnp.uint32)
     each = numbers if seed.ndim else numbers + jnp.arange(num_envs, dtype=jnp.uint32)
     return jnp.stack([(each < numbers).astype(jnp.uint32), each], -1)  # seed + i may need more than 32 bits

@@ -242,9 +242,13 @@ class JaxProgram:
         return Now(envs, notes, step if shown is None else select(which, step, shown))
 
     def _trace_load(self, envs: Envs, notes: Notes, shown: WorldStep, given: Envs, step: WorldStep, ids: Any) -> Now:
-        """What ended the episode that a state is of is not told again: a restore shows what a reset shows."""
-        ends = {name: leaf for name, leaf in step.info.items() if name.removeprefix("_") in _ENDS}
-        step = step._replace(info={**step.info, **_told(ends, jnp.zeros(len(ids), bool))})
+        """What ended the episode that a state is of is not told again: a restore shows what a reset shows.
+
+        So nothing is missed if the state comes from a pool with another autoreset, which tells other things of ends.
+        """
+        ends = {name: leaf for name, leaf in shown.info.items() if name.removeprefix("_") in _ENDS}
+        none = jax.tree.map(lambda leaf: jnp.zeros((len(ids), *leaf.shape[1:]), leaf.dtype), ends)
+        step = step._replace(info={name: none[name] if name in none else step.info[name] for name in shown.info})
         envs, shown = jax.tree.map(lambda to, rows: to.at[ids].set(rows), (envs, shown), (given, step))
         return Now(envs, notes, shown)
 
@@ -256,21 +260,54 @@ class JaxProgram:
             nonlocal is_bad
             leaf = self._action.leaves[leaf_id]
             dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
-            low, high = (np.reshape(one, leaf.shape) if len(one) > 1 else one[0] for one in (leaf.low, leaf.high))
+            low, high = (_bound(one, leaf.shape, dtype) for one in (leaf.low, leaf.high))
             wrong = jnp.zeros(given.shape, bool)
-            if leaf.kind != LeafKind.BOX or self._bounds == "error":
-                wrong |= (given < low) | (given > high)
             if jnp.issubdtype(given.dtype, jnp.floating):
+                if given.dtype.itemsize < 4:  # which cannot hold the bounds, perhaps
+                    given = given.astype(jnp.float32)
                 wrong |= jnp.isnan(given)
                 if not jnp.issubdtype(dtype, jnp.floating):
                     wrong |= given != jnp.floor(given)
                     given = jnp.round(jnp.nan_to_num(given))
+            if jnp.issubdtype(dtype, jnp.integer) and given.dtype != dtype:
+                given, was_cut = _cut(given, dtype)
+                wrong |= was_cut
+            if leaf.kind != LeafKind.BOX or self._bounds == "error":
+                wrong |= (given < low) | (given > high)
             is_bad |= wrong.reshape(self.rules.num_envs, -1).any(1)
             if leaf.kind != LeafKind.BOX or self._bounds == "clip":
                 given = jnp.clip(given, low, high)
             return given.astype(dtype)
 
         return map_trees(one, self._action.tree, action), is_bad
+
+
+def _bound(bound: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """The bounds of an action. Those of whole numbers are of their type: in floats, large actions would be others."""
+    each = np.reshape(bound, shape) if len(bound) > 1 else bound[0]
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return each
+    holds = np.iinfo(dtype)
+    flat = [min(max(int(one), holds.min), holds.max) for one in np.ravel(each)]
+    return np.array(flat, dtype).reshape(np.shape(each))
+
+
+def _cut(given: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """Whole numbers as near as an integer type comes to them, and where that is another number."""
+    holds = jnp.iinfo(dtype)
+    if jnp.issubdtype(given.dtype, jnp.floating):
+        low, high = float(holds.min), float(holds.max)
+    elif jnp.issubdtype(given.dtype, jnp.integer):  # compared in their own type, in which no bound may be too large
+        own = jnp.iinfo(given.dtype)
+        low, high = max(int(own.min), int(holds.min)), min(int(own.max), int(holds.max))
+    else:
+        return given.astype(dtype), jnp.zeros(given.shape, bool)
+    return jnp.clip(given, low, high).astype(dtype), (given < low) | (given > high)
+
+
+def is_float_of_jax(dtype: Any) -> bool:
+    """Whether it is a type of floats, even if numpy has not that one, as bfloat16."""
+    return bool(jnp.issubdtype(dtype, jnp.floating))
 
 
 def traced() -> UsageError:

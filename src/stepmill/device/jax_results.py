@@ -10,7 +10,7 @@ import numpy as np
 
 from stepmill.device.device_results import DeviceResults, Show, Shown
 from stepmill.device.functional import WorldStep
-from stepmill.device.jax_program import JaxProgram, traced
+from stepmill.device.jax_program import JaxProgram, is_float_of_jax, traced
 from stepmill.errors import ActionError
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
@@ -58,6 +58,8 @@ class JaxResults(DeviceResults):
         return None
 
     def kind_of(self, array: Any) -> str | None:
+        if is_float_of_jax(array.dtype):
+            return "f"
         return getattr(array.dtype, "kind", None)  # keys have a type without one
 
     def _as_they_are(self, step: WorldStep, ids: np.ndarray | None) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -30,6 +30,7 @@ Show = Callable[[Any], Any]  # from the five results of the gymnasium view to th
 _OLDEST = (0, 5)  # the first JAX whose ffi_call has side effects, aliases and the typed interface
 _TARGET = "stepmill_{}"
 _HANDLE_WORDS = 3
+_NUMBERS = frozenset("biuf")  # kinds of numpy's types that C++ reads; JAX has others, of half a byte
 
 
 class _Column(NamedTuple):
@@ -173,9 +174,14 @@ class _Calls:
         try:
             map_trees(parts.__setitem__, self._action.tree, action)
         except (KeyError, TypeError, ValueError):
-            raise ActionError(f"action: expected the parts of {self._action.space}, got {action!r}") from None
+            self._refuse_form(action)
+        if isinstance(self._action.tree, dict) and len(action) != len(self._action.tree):
+            self._refuse_form(action)  # it has other keys as well, perhaps a misspelt one
         arguments += [self._part(leaf, parts[leaf], rows) for leaf in sorted(self._leaves)]
         return arguments + ids
+
+    def _refuse_form(self, action: Any) -> NoReturn:
+        raise ActionError(f"action: expected the parts of {self._action.space}, got {action!r}") from None
 
     def _part(self, number: int, given: Any, rows: int) -> Any:
         leaf = self._leaves[number]
@@ -184,10 +190,9 @@ class _Calls:
         expected = (rows, *leaf.shape)
         if array.shape != expected:
             raise ActionError(f"{name}: expected shape {expected} (one row per env), got {array.shape}")
-        kind = self._jax.dtypes.issubdtype
-        if kind(array.dtype, np.floating) and array.dtype not in (np.float32, np.float64):
+        if self._jax.dtypes.issubdtype(array.dtype, np.floating) and array.dtype not in (np.float32, np.float64):
             return array.astype(np.float32)  # no smaller one has values that this does not have
-        if array.dtype != np.bool_ and not kind(array.dtype, np.integer) and not kind(array.dtype, np.floating):
+        if getattr(array.dtype, "kind", None) not in _NUMBERS:
             raise ActionTypeError(f"{name}: expected numbers that {leaf.dtype} can hold, got {array.dtype}")
         return array
 

@@ -18,7 +18,7 @@ jnp = jax.numpy
 import stepmill  # noqa: E402
 from stepmill import errors  # noqa: E402
 from support.envs import InfoEnv  # noqa: E402
-from support.programs import await_all, make_kind  # noqa: E402
+from support.programs import actions_of, at, await_all, make_kind  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 
@@ -206,6 +206,16 @@ def test_infos_that_an_env_does_not_declare(backend: str) -> None:
         pool.reset()
 
 
+def test_keys_that_the_action_space_lacks() -> None:
+    with make_kind("arrays-inline") as pool:
+        handle, _, _, step = pool.xla()
+        action = at(actions_of("arrays-inline", 1), 0)
+        for other in ({**action, "pull": 1}, {"push": action["push"]}, 3):
+            with pytest.raises(errors.ActionError, match="expected the parts of Dict"):
+                step(handle, other)
+        await_all(step(handle, action))
+
+
 def test_shapes_are_checked_when_a_program_is_traced() -> None:
     with stepmill.make("Pendulum-v1", num_envs=3) as pool:
         handle, _, _, step = pool.xla()
@@ -214,6 +224,8 @@ def test_shapes_are_checked_when_a_program_is_traced() -> None:
                 jax.jit(step)(handle, action)
         with pytest.raises(errors.ActionTypeError, match="complex64"):
             step(handle, jnp.zeros((3, 1), jnp.complex64))
+        with pytest.raises(errors.ActionTypeError, match="int4"):
+            step(handle, jnp.zeros((3, 1), jnp.int4))
         with pytest.raises(errors.EnvIdError, match="1-d array of integers"):
             step(handle, jnp.zeros((3, 1)), jnp.zeros(3))
         with pytest.raises(errors.UnsupportedError, match="expected the handle"):

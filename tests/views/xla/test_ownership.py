@@ -125,6 +125,17 @@ def test_a_handle_with_the_functions_of_another_pool() -> None:
         other.step(ZEROS)
 
 
+def test_types_of_another_pool_are_refused_before_its_envs_are_stepped() -> None:
+    with make_kind("native") as pool, stepmill.make("Probe-v0", "gym", num_envs=3, length=4, info=True) as other:
+        with jax.enable_x64():  # so that rewards are float64 in the one, and float32 in the other
+            _, _, _, step = pool.xla()
+            theirs, *_ = other.xla()
+            with pytest.raises(Exception, match="traced for another pool"):
+                await_all(jax.jit(step)(theirs, ZEROS))
+        assert other.stats()["steps"] == 0
+        assert isinstance(other.xla_error, errors.UsageError)
+
+
 @pytest.mark.parametrize("kind", ["native", "inline"])
 def test_a_pool_that_nobody_has(kind: str) -> None:
     """Its functions keep it, and a handle does not."""
@@ -159,6 +170,44 @@ def test_a_pool_that_is_dropped_while_a_program_runs() -> None:
         assert opener() is None
         join()
     assert shown[0][1][0].shape == (3, 2)
+
+
+def test_a_pool_in_a_cycle_that_is_dropped_while_a_program_runs() -> None:
+    """The garbage collector takes it apart, and waits until the program has left."""
+    code = """
+        import gc, sys, threading, jax, numpy as np
+        from support.probes import GatedPool
+        from support.programs import make_kind
+        from support.waiting import doing, wait_until_inside
+        gated, other = GatedPool(3), make_kind("native", info=False)
+        program = jax.jit(other.xla()[3])  # which does not keep the gated pool
+        handle = gated.pool.xla()[0]
+        jax.clear_caches()
+        zeros, shown = np.zeros(3, np.float32), []
+        join = doing(lambda: shown.append(jax.block_until_ready(program(handle, zeros))))
+        wait_until_inside(gated.pool)
+
+        begun = threading.Event()
+
+        class Opener:
+            def __del__(self):  # called before the collector takes apart what is in the cycle
+                begun.set()
+
+        def open_gate():
+            begun.wait()
+            gated.open(3)
+
+        join_opener = doing(open_gate)
+        gated.pool.cycle = [gated.pool, Opener()]
+        gated.pool = None
+        sys.setswitchinterval(1000)  # so the gate opens when the collector lets others run: while it waits
+        gc.collect()
+        sys.setswitchinterval(0.005)
+        join_opener()
+        join()
+        print(shown[0][1][0].shape)
+    """
+    assert run_well(code) == "(3, 2)\n"
 
 
 def test_numbers_are_used_again_with_other_nonces() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -143,9 +144,17 @@ class CudaProgram:
         """Where the arrays of an action are, in the types of the kernel; and what keeps them there."""
         if isinstance(action, Uploaded):
             return action.addresses, None
-        given = zip(self._action, leaves(action), strict=True)
-        parts = [part.to(_torch_type(leaf.dtype)).contiguous() for leaf, part in given]
+        if getattr(action, "dtype", None) is self._types[0] and action.is_contiguous():
+            return (action.data_ptr(),), action
+        parts = [part.to(dtype).contiguous() for dtype, part in zip(self._types, leaves(action), strict=True)]
         return tuple(part.data_ptr() for part in parts), parts
+
+    @functools.cached_property
+    def _types(self) -> list[Any]:
+        """Those of the arrays of an action, as torch has them."""
+        import torch
+
+        return [getattr(torch, leaf.dtype) for leaf in self._action]
 
     def _no_action(self) -> tuple[int, ...]:
         """An action that no env looks at, but that is read."""
@@ -205,9 +214,3 @@ class CudaProgram:
 
     def functional(self, seeds: Sequence[int]) -> Any:
         raise UnsupportedError("functional: the envs of this pool are a kernel, and no functions of JAX")
-
-
-def _torch_type(name: str) -> Any:
-    import torch
-
-    return getattr(torch, name)

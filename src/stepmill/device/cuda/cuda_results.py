@@ -14,13 +14,6 @@ from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import map_tree
 
-_KINDS = {
-    "b": ["bool"],
-    "u": ["uint8", "uint16", "uint32", "uint64"],
-    "i": ["int8", "int16", "int32", "int64"],
-    "f": ["float16", "bfloat16", "float32", "float64"],
-}
-
 
 class Capsule:
     """An array of a batch, for libraries that take over what speaks DLPack."""
@@ -48,6 +41,7 @@ class CudaResults(DeviceResults):
     def __init__(self, observation: FlatSpace, infos: Sequence[str], settings: Settings, program: CudaProgram) -> None:
         super().__init__(observation, settings)
         self._program, self._infos = program, infos
+        self._count = len(observation.leaves)
         self._same_step = settings.autoreset == "same_step"
         self._arrays = self._maker()
 
@@ -57,6 +51,8 @@ class CudaResults(DeviceResults):
             import torch
 
             self._torch = torch
+            names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+            self._kinds = {getattr(torch, name): np.dtype(name).kind for name in names}
             api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
             if api is not None:
                 return lambda batch: batch.tensors(api)
@@ -80,8 +76,7 @@ class CudaResults(DeviceResults):
         return given.detach() if is_here else None
 
     def kind_of(self, array: Any) -> str | None:
-        name = str(array.dtype).removeprefix("torch.")
-        return next((kind for kind, names in _KINDS.items() if name in names), None)
+        return self._kinds.get(array.dtype)
 
     def _as_they_are(self, batch: Any, ids: np.ndarray | None) -> tuple[Any, ...]:
         arrays = self._arrays(batch)
@@ -91,24 +86,24 @@ class CudaResults(DeviceResults):
 
     def _tuple_of(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arrays of a batch, in the form of a result (cpp/core/gpu/gpu_envs.h says in which order they come)."""
-        rest = iter(arrays)
-        observation, infos = self._part(rest)
-        final = self._part(rest) if self._same_step else None
-        reward, terminated, truncated, ended, env_id, elapsed, length, total = rest
+        reward, terminated, truncated, ended, env_id, elapsed, length, total = arrays[-8:]
+        observation, infos = self._part(arrays, 0)
         info = {"elapsed_step": elapsed, "episode_return": total, "_episode_return": ended}
         info |= {"episode_length": length, "_episode_length": ended, **infos}
-        if final is not None:
-            info |= {"final_obs": final[0], "_final_obs": ended, "final_info": final[1], "_final_info": ended}
+        if self._same_step:
+            final_obs, final_info = self._part(arrays, self._count + 2 * len(self._infos))
+            info |= {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended}
         return observation, reward, terminated, truncated, self._with_ids(env_id, info)
 
-    def _part(self, rest: Any) -> tuple[Any, dict[str, Any]]:
+    def _part(self, arrays: Sequence[Any], first: int) -> tuple[Any, dict[str, Any]]:
         """An observation, and the env's own infos with their masks."""
-        leaves = [next(rest) for _ in self._observation.leaves]
-        values, masks = [next(rest) for _ in self._infos], [next(rest) for _ in self._infos]
-        infos = dict(zip(self._infos, values, strict=True)) | {
-            f"_{name}": mask for name, mask in zip(self._infos, masks, strict=True)
-        }
-        return map_tree(lambda leaf: leaves[leaf], self._observation.tree), infos
+        tree = self._observation.tree
+        observation = arrays[first] if tree == 0 else map_tree(lambda leaf: arrays[first + leaf], tree)
+        if not self._infos:
+            return observation, {}
+        values, masks = first + self._count, first + self._count + len(self._infos)
+        infos = {name: arrays[values + i] for i, name in enumerate(self._infos)}
+        return observation, infos | {f"_{name}": arrays[masks + i] for i, name in enumerate(self._infos)}
 
     def _on_host(self, batch: Any) -> Shown:
         shown = Shown(*self._tuple_of(batch.arrays(self._program.stream())))

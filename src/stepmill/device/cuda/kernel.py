@@ -97,6 +97,6 @@ def _own_headers() -> dict[str, str]:
     """The header of each env class that is a part of stepmill."""
     found: dict[str, str] = {}
     for path in sorted((INCLUDES / "envs").rglob("*.h")):
-        for name in re.findall(r"^(?:class|using) (\w+)(?: \{| =)", path.read_text(), re.MULTILINE):
+        for name in re.findall(r"^(?:class|using) (\w+)", path.read_text(), re.MULTILINE):
             found.setdefault(name, str(path.relative_to(INCLUDES)))
     return found
