@@ -216,9 +216,7 @@ class Trainer:
         """``update``, recorded once, for the GPU to replay."""
         torch.cuda.synchronize()
         aside = torch.cuda.Stream()
-        with torch.cuda.stream(
-            aside
-        ):  # libraries set themselves up in a first call, which a recording has no place for
+        with torch.cuda.stream(aside):  # a first time, in which libraries set themselves up: that cannot be recorded
             self.begin()
             self.update()
         torch.cuda.current_stream().wait_stream(aside)
