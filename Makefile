@@ -168,9 +168,15 @@ integrations: $(INTEGRATIONS)/.installed  ## our drop-ins beside the libraries t
 	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
 	$(INTEGRATIONS)/bin/python -m pytest tests/sources/test_jit.py -m "slow or not slow"
 
-# Tensors on a GPU, on a machine that has one.
-test-cuda: $(INTEGRATIONS)/.installed  ## tensors on a GPU
+# On a machine with a GPU: tensors there, native envs there, and, with the tool of a CUDA toolkit, what kernels do to memory.
+test-cuda: $(INTEGRATIONS)/.installed  ## tensors and native envs on a GPU
+	$(INTEGRATIONS)/bin/pip install --quiet "stepmill[cuda]"
 	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop/torch tests/interop/torchrl -k cuda
+	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/device/gpu $(if $(FILTER),-k "$(FILTER)")
+	if command -v compute-sanitizer; then for tool in memcheck racecheck; do \
+	  PYTHONPATH=tests compute-sanitizer --tool $$tool --error-exitcode 1 \
+	    $(INTEGRATIONS)/bin/python -m support.gpu_walk || exit 1; done; \
+	else echo "no compute-sanitizer (a CUDA toolkit has it): memory was not checked"; fi
 
 $(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built
 	$(@D)/bin/pip install --quiet "torch==2.13.0" "ray[rllib]>=2.40" "pytest>=8" "$$(ls $(WHEEL)/*.whl)[cli,ray,atari]"

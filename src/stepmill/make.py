@@ -194,8 +194,8 @@ def make(
             processes), ``"inline"`` (all in the calling thread), ``"ray"`` or ``stepmill.Ray(...)`` (actors of a Ray
             cluster, each of which runs its envs by ``"auto"``) or ``"auto"``: threads for native envs; Python envs in
             worker processes, or in the calling thread if a short trial of one extra env shows that this is faster.
-            ``"cuda"``: native envs on a GPU, whose class is compiled for it. JAX worlds (``"gymnax:CartPole-v1"``) live in
-            arrays, ``"jax"``, and nowhere else.
+            ``"cuda"``: native envs on a GPU, for which their class is compiled. JAX worlds (``"gymnax:CartPole-v1"``)
+            live in arrays, ``"jax"``, and nowhere else.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
             ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.
