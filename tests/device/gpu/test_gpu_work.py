@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import ActionError, ForkedError, UnsupportedError
+from stepmill.errors import ActionError, ForkedError, ResourceError
 from support.processes import child, went_well
 
 torch = pytest.importorskip("torch")
@@ -192,7 +192,7 @@ def test_a_gpu_without_memory_is_an_error_that_leaves_nothing() -> None:
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     taken = torch.empty(free - (300 << 20), dtype=torch.uint8, device="cuda")
-    with pytest.raises(UnsupportedError, match="left for 4000000 envs: take fewer"):
+    with pytest.raises(ResourceError, match="left for 4000000 envs: take fewer"):
         on_gpu(4_000_000)
     before = torch.cuda.mem_get_info()[0]
     del taken
