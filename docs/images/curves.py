@@ -50,6 +50,7 @@ EXAMPLES = {
     "ppo_mujoco": Example("ppo_mujoco.py on HalfCheetah-v5", 1500, "goal"),
     "ppo_atari": Example("ppo_atari.py on Pong-v5", 18, "goal"),
     "ppo_jax": Example("ppo_jax.py on Gymnax's CartPole-v1", 475, "solved", low=0),
+    "ppo_cuda": Example("ppo_cuda.py on CartPole-v1", 475, "solved", low=0),
     "es_pendulum": Example("es_pendulum.py on Pendulum-v1", -250, "goal"),
     "ppo_own_env": Example(
         "ppo_own_env.py on envs that crash",
