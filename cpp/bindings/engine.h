@@ -138,7 +138,6 @@ class Engine {
   nanobind::object take_kept_notes(const Batch& batch, nanobind::object others);
   nanobind::object collect_extras(const nanobind::object& notes) const;
   void drain();
-  sm_reset_request read_options(nanobind::handle options) const;
 
   const nanobind::object host_object_;
   Host& host_;  // the same

@@ -2,6 +2,7 @@
 #include "bindings/python/numpy_api.h"
 
 #include "bindings/engine_use.h"
+#include "bindings/input/config_input.h"
 
 #include <cmath>
 #include <cstring>
@@ -10,42 +11,11 @@ namespace nb = nanobind;
 
 namespace stepmill {
 
-// The options of native envs are numbers with names that the env declares.
-sm_reset_request Engine::read_options(nb::handle options) const {
-  sm_reset_request request{};
-  if (options.is_none()) return request;
-  const sm_env_table& table = *host_.table();
-  // A copy: reading a value may run code that changes the dict.
-  for (auto [key, value] : nb::borrow<nb::dict>(owned(PyDict_Copy(options.ptr())))) {
-    const std::string name = text_of(nb::str(key));
-    int index = 0;
-    while (table.reset_options[index] && name != table.reset_options[index]) ++index;
-    if (!table.reset_options[index]) {
-      std::string known;
-      for (int i = 0; table.reset_options[i]; ++i)
-        known += std::string(i ? ", " : "") + table.reset_options[i];
-      raise("ResetOptionError", "unknown reset option '" + name + "', expected one of: " +
-                                    (known.empty() ? "none (this env takes no options)" : known));
-    }
-    const double number = PyFloat_AsDouble(value.ptr());
-    const bool failed = PyErr_Occurred() != nullptr;
-    forget_error();
-    if (failed || std::isnan(number))
-      raise("ResetOptionError", "reset option '" + name + "': expected a number, got " +
-                                    (failed ? describe_object(value) : "nan"));
-    request.option[index] = number;
-    request.option_mask |= 1u << index;
-  }
-  char error[SM_ERROR_CAPACITY] = "";
-  if (table.check_options(&table, &request, error) != 0) raise("ResetOptionError", error);
-  return request;
-}
-
 ResetOrder Engine::read_reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle preparation) {
   ResetOrder order;
   order.envs = env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_envs(env_id);
   const auto add_options = [&](nb::handle one) {
-    order.numbers.push_back(host_.table() ? read_options(one) : sm_reset_request{});
+    order.numbers.push_back(host_.table() ? read_options(*host_.table(), one) : sm_reset_request{});
     order.objects.push_back(host_.table() ? nb::none() : host_object_.attr("pack_options")(one, preparation));
   };
   if (PyList_Check(options.ptr())) {  // one per env

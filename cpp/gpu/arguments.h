@@ -29,7 +29,7 @@ struct Envs {
 // The rows of a batch, one for every env. Of those that are not stepped nothing is written.
 struct Results {
   void* observation[kMostArrays];
-  void* final_observation[kMostArrays];  // same_step only; rows that did not end are not written
+  void* final_observation[kMostArrays];  // same_step only; likewise of rows that did not end
   void* info[kMostArrays];
   void* final_info[kMostArrays];
   std::uint8_t* has_info[kMostArrays];

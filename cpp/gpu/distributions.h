@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "gpu/normal_tables.h"
+
 namespace stepmill::gpu {
 
 // offset + a whole number from 0 to `range`. Lemire's method: the high half of a product is the number, and the few low
@@ -41,7 +43,27 @@ inline std::uint64_t bounded_uint64(Bits& bits, std::uint64_t offset, std::uint6
   return offset + static_cast<std::uint64_t>(product >> 64);
 }
 
+// Marsaglia and Tsang's ziggurat. Nearly every draw is one product; of the others, the exact curve decides.
 template <class Bits>
-double standard_normal(Bits& bits);
+inline double standard_normal(Bits& bits) {
+  for (;;) {
+    const std::uint64_t draw = bits.next_uint64();
+    const auto layer = static_cast<int>(draw & 0xff);
+    const bool is_negative = draw >> 8 & 1;
+    const std::uint64_t place = draw >> 9 & 0xfffffffffffff;
+    const double x = static_cast<double>(place) * kNormalWidth[layer];
+    if (place < kNormalInside[layer]) return is_negative ? -x : x;
+    if (layer == 0) {
+      for (;;) {  // the tail; its sign is another bit
+        const double beyond = -(1.0 / kNormalRight) * ::log1p(-bits.random());
+        const double height = -::log1p(-bits.random());
+        if (height + height > beyond * beyond)
+          return place >> 8 & 1 ? -(kNormalRight + beyond) : kNormalRight + beyond;
+      }
+    }
+    const double below = kNormalHeight[layer];
+    if ((kNormalHeight[layer - 1] - below) * bits.random() + below < ::exp(-0.5 * x * x)) return is_negative ? -x : x;
+  }
+}
 
 }  // namespace stepmill::gpu

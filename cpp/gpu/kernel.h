@@ -36,17 +36,34 @@ constexpr int total() {
   return offset == 0 ? 16 : offset;
 }
 
-// Copies by the largest pieces that the place of a row in a column allows.
+// The largest piece that the place of a row in a column allows.
 template <int bytes>
-STEPMILL_INLINE void copy_row(std::byte* to, const std::byte* from) {
-  using Piece = std::conditional_t<
-      bytes % 16 == 0, uint4,
-      std::conditional_t<bytes % 8 == 0, std::uint64_t,
-                         std::conditional_t<bytes % 4 == 0, std::uint32_t,
-                                            std::conditional_t<bytes % 2 == 0, std::uint16_t, std::uint8_t>>>>;
+using PieceOf = std::conditional_t<
+    bytes % 16 == 0, uint4,
+    std::conditional_t<bytes % 8 == 0, std::uint64_t,
+                       std::conditional_t<bytes % 4 == 0, std::uint32_t,
+                                          std::conditional_t<bytes % 2 == 0, std::uint16_t, std::uint8_t>>>>;
+
+// Between memory of the GPU and bytes in registers. These hold numbers of any type, and the compiler may take it that no
+// number is read as another: so they are copied as bytes.
+template <int bytes>
+STEPMILL_INLINE void take_row(std::byte* to, const void* from) {
+  using Piece = PieceOf<bytes>;
   STEPMILL_UNROLL
-  for (int i = 0; i < bytes; i += static_cast<int>(sizeof(Piece)))
-    *reinterpret_cast<Piece*>(to + i) = *reinterpret_cast<const Piece*>(from + i);
+  for (int i = 0; i < bytes; i += static_cast<int>(sizeof(Piece))) {
+    const Piece piece = *reinterpret_cast<const Piece*>(static_cast<const std::byte*>(from) + i);
+    memcpy(to + i, &piece, sizeof(Piece));
+  }
+}
+template <int bytes>
+STEPMILL_INLINE void give_row(void* to, const std::byte* from) {
+  using Piece = PieceOf<bytes>;
+  STEPMILL_UNROLL
+  for (int i = 0; i < bytes; i += static_cast<int>(sizeof(Piece))) {
+    Piece piece;
+    memcpy(&piece, from + i, sizeof(Piece));
+    *reinterpret_cast<Piece*>(static_cast<std::byte*>(to) + i) = piece;
+  }
 }
 
 // Where some arrays of one row are, one after another.
@@ -64,7 +81,7 @@ template <class Sizes, int leaf = 0, int offset = 0>
 STEPMILL_INLINE void load_row(std::byte* bytes, const void* const* columns, std::int64_t row) {
   if constexpr (leaf < Sizes::kCount) {
     constexpr int size = Sizes::kBytes[leaf];
-    copy_row<size>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
+    take_row<size>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
     load_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
   }
 }
@@ -73,29 +90,35 @@ template <class Sizes, int leaf = 0, int offset = 0>
 STEPMILL_INLINE void store_row(const std::byte* bytes, void* const* columns, std::int64_t row) {
   if constexpr (leaf < Sizes::kCount) {
     constexpr int size = Sizes::kBytes[leaf];
-    copy_row<size>(static_cast<std::byte*>(columns[leaf]) + row * size, bytes + offset);
+    give_row<size>(static_cast<std::byte*>(columns[leaf]) + row * size, bytes + offset);
     store_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
   }
 }
 
-// The words of an env's object. Only those that have changed are stored: what is constant costs no bandwidth.
+// An env's object, which is kept in words. Only those that have changed are stored: what is constant costs no bandwidth.
 template <class E>
 struct Memory {
   static constexpr int kWords = static_cast<int>((sizeof(E) + 7) / 8);
 
-  alignas(alignof(E) > 8 ? alignof(E) : 8) std::uint64_t words[kWords];
+  alignas(alignof(E) > 8 ? alignof(E) : 8) std::byte object[8 * kWords];
   std::uint64_t before[kWords];
 
   STEPMILL_INLINE void load(const std::uint64_t* from, std::int64_t env, std::int64_t num_envs) {
     STEPMILL_UNROLL
-    for (int w = 0; w < kWords; ++w) words[w] = before[w] = from[w * num_envs + env];
+    for (int w = 0; w < kWords; ++w) {
+      before[w] = from[w * num_envs + env];
+      memcpy(object + 8 * w, &before[w], 8);
+    }
   }
   STEPMILL_INLINE void store(std::uint64_t* to, std::int64_t env, std::int64_t num_envs) const {
     STEPMILL_UNROLL
-    for (int w = 0; w < kWords; ++w)
-      if (words[w] != before[w]) to[w * num_envs + env] = words[w];
+    for (int w = 0; w < kWords; ++w) {
+      std::uint64_t word;
+      memcpy(&word, object + 8 * w, 8);
+      if (word != before[w]) to[w * num_envs + env] = word;
+    }
   }
-  STEPMILL_INLINE E& env() { return *reinterpret_cast<E*>(words); }
+  STEPMILL_INLINE E& env() { return *reinterpret_cast<E*>(object); }
 };
 
 // What the machine is given of the env of a thread. It points to locals of one function, each of them a variable of its
@@ -226,11 +249,13 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   store_row<Info>(info, to.info, id);
   STEPMILL_UNROLL
   for (int i = 0; i < Info::kCount; ++i) to.has_info[i][id] = has_info[i];
-  if (Form::kAutoreset == SM_SAME_STEP && ended) {
-    store_row<Observation>(final_observation, to.final_observation, id);
-    store_row<Info>(final_info, to.final_info, id);
+  if constexpr (Form::kAutoreset == SM_SAME_STEP) {
+    if (ended) {
+      store_row<Observation>(final_observation, to.final_observation, id);
+      store_row<Info>(final_info, to.final_info, id);
+    }
     STEPMILL_UNROLL
-    for (int i = 0; i < Info::kCount; ++i) to.has_final_info[i][id] = has_final_info[i];
+    for (int i = 0; i < Info::kCount; ++i) to.has_final_info[i][id] = ended ? has_final_info[i] : 0;
   }
   to.reward[id] = reward;
   to.terminated[id] = terminated;
@@ -253,7 +278,10 @@ template <class Form>
     const std::int64_t bytes = Form::Observation::kWide[leaf];
     memset(static_cast<std::byte*>(to.observation[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
   }
-  for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) to.has_info[leaf][id] = 0;
+  for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) {
+    to.has_info[leaf][id] = 0;
+    if (Form::kAutoreset == SM_SAME_STEP) to.has_final_info[leaf][id] = 0;
+  }
   to.reward[id] = 0;
   to.terminated[id] = 0;
   to.truncated[id] = 1;

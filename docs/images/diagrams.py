@@ -398,7 +398,7 @@ def draw_tree(canvas: Canvas, files: dict[str, str]) -> None:
 NUCLEUS = (
     (("make", "settings", "spec"), "what everything begins with"),
     (("views", "managers"), "what you hold: gymnasium, gym, dm; single envs by id"),
-    (("hosts",), "where envs live: threads, this thread, processes, Ray"),
+    (("hosts", "device"), "where envs live: threads, processes, Ray, a device"),
     (("sources",), "from a task to what is built"),
     (("envs", "wrappers"), "what an env is, and adapters for other kinds"),
     (("registry", "values", "system", "errors"), "what the rest stands on"),
@@ -413,6 +413,7 @@ CORE = (
     ("bindings", "the engine: checks, waits, hands out"),
     ("core", "the stations of an action"),
     ("envs", "native envs"),
+    ("gpu", "kernels for GPUs"),
 )
 
 

@@ -8,6 +8,7 @@
 class CartPole {
  public:
   static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
 
   static stepmill::EnvSpec spec(const stepmill::Config&) {
     const double inf = std::numeric_limits<double>::infinity();

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from stepmill.device.open import open_device_pool, settings_for
+from stepmill.device.open import open_cuda_pool, open_device_pool, settings_for, settings_on_gpu
 from stepmill.errors import UnsupportedError
 from stepmill.hosts.host import describe_source, open_engine
 from stepmill.hosts.open_host import open_host
@@ -243,7 +243,9 @@ def make(
     source, settings, spec = _prepare(task_id, env_type, env_config, config, **given)
     converter = None
     if isinstance(source, WorldSource):
-        engine = open_device_pool(source, settings)
+        host = engine = open_device_pool(source, settings)
+    elif isinstance(source, NativeSource) and settings.backend == "cuda":
+        host = engine = open_cuda_pool(source, settings)
     else:
         if settings.output in CONVERTERS:
             converter = CONVERTERS[settings.output](
@@ -377,7 +379,10 @@ def _prepare(
     if isinstance(source, WorldSource):
         settings = settings_for(source, settings)
         return source, settings, _spec(source, settings, source.observation_space, source.action_space, None, 1)
-    refuse_numpy_elsewhere(settings)
+    if settings.backend == "cuda":
+        settings = settings_on_gpu(settings)
+    else:
+        refuse_numpy_elsewhere(settings)
     if settings.process.threads:
         if not isinstance(source, PythonSource):
             raise UnsupportedError(f"threads=True is for Python envs that block while they wait: {source.id} is native")

@@ -18,7 +18,9 @@ from stepmill.values.arguments import one_of, seconds, whole_number
 
 # The words that settings can be. Type checkers read them here, and the checks below take them from here.
 
-Backend = Literal["auto", "thread", "process", "inline", "ray", "jax"]  # or an object that says more, such as Ray
+Backend = Literal[
+    "auto", "thread", "process", "inline", "ray", "jax", "cuda"
+]  # or an object that says more, such as Ray
 Autoreset = Literal["next_step", "same_step", "disabled"]  # in the order of sm_autoreset in cpp/core/env/env_table.h
 OnError = Literal["raise", "restart"]
 ActionBounds = Literal["pass", "clip", "error"]  # in the order of Bounds in cpp/bindings/input/array_input.h

@@ -269,6 +269,26 @@ GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std
   return {std::move(batch), columns_};
 }
 
+nb::object GpuObject::phases(std::uintptr_t stream) {
+  std::vector<std::uint32_t> phases;
+  {
+    const nb::gil_scoped_release released;
+    phases = envs_->phases(stream_of(stream));
+  }
+  return bytes_in(std::vector<std::uint8_t>(phases.begin(), phases.end()));
+}
+
+std::vector<std::uintptr_t> GpuObject::upload(nb::tuple arrays, std::uintptr_t stream) {
+  uploaded_.clear();  // waits for kernels that read them
+  std::vector<std::uintptr_t> addresses;
+  for (nb::handle array : arrays) {
+    const Contents contents(array);
+    uploaded_.push_back(envs_->copy_of(contents.bytes().data(), contents.bytes().size(), stream_of(stream)));
+    addresses.push_back(uploaded_.back()->address());
+  }
+  return addresses;
+}
+
 nb::tuple GpuObject::read(std::uintptr_t stream) {
   const GpuEnvs::State state = envs_->read(stream_of(stream));
   return nb::make_tuple(bytes_in(state.memory), bytes_in(state.seldom), bytes_in(state.episode_return),
@@ -303,6 +323,14 @@ std::int64_t GpuObject::episodes(std::uintptr_t stream) {
 }
 
 void register_gpu(nb::module_& m) {
+  m.def("gpu_architecture", [](const std::string& library, int device) { return gpu_architecture(library.c_str(), device); }, "library"_a, "device"_a,
+        "The version of a GPU's instructions, such as 90. Raises RuntimeError if there is no such GPU.");
+  m.def("read_reset_options",
+        [](nb::handle env_class, nb::handle options) {
+          const sm_reset_request request = read_options(*find_table(env_class), options);
+          return nb::make_tuple(to_bytes(std::as_bytes(std::span(request.option))), request.option_mask);
+        },
+        "env_class"_a, "options"_a.none(), "The options of a reset as numbers, and which of them were given.");
   nb::class_<GpuBatchObject>(m, "GpuBatch")
       .def("tensors", &GpuBatchObject::tensors, "api"_a)
       .def("capsules", &GpuBatchObject::capsules)
@@ -315,11 +343,14 @@ void register_gpu(nb::module_& m) {
       .def("step", &GpuObject::step, "action"_a, "stream"_a)
       .def("command", &GpuObject::command, "action"_a, "stream"_a, "into"_a.none(), "which"_a.none(),
            "command"_a.none(), "has_seed"_a.none(), "seed"_a.none(), "option"_a.none(), "option_mask"_a)
+      .def("phases", &GpuObject::phases, "stream"_a)
+      .def("upload", &GpuObject::upload, "arrays"_a, "stream"_a)
       .def("read", &GpuObject::read, "stream"_a)
       .def("write", &GpuObject::write, "state"_a, "stream"_a)
       .def("notes", &GpuObject::notes, "stream"_a)
       .def("episodes", &GpuObject::episodes, "stream"_a)
       .def("clear_notes", &GpuObject::clear_notes, "stream"_a)
+      .def_prop_ro("env_bytes", &GpuObject::env_bytes)
       .def_prop_ro("batch_bytes", &GpuObject::batch_bytes);
 }
 

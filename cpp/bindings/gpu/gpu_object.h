@@ -50,6 +50,9 @@ class GpuObject {
   GpuObject(const std::string& library, std::int32_t memory_kind, int device, nanobind::bytes image,
             nanobind::object env_class, nanobind::object configs, const std::vector<std::uint64_t>& seeds, bool same_step, std::int32_t max_episode_steps);
 
+  GpuObject(const GpuObject&) = delete;
+  GpuObject& operator=(const GpuObject&) = delete;
+
   // Steps all envs. `action`: the address of each array on the GPU.
   GpuBatchObject step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream);
   // Steps or resets some; `into`: rows of a step before this one, which stay, or None. The others are bytes with an entry
@@ -58,6 +61,10 @@ class GpuObject {
                          nanobind::object which, nanobind::object command, nanobind::object has_seed,
                          nanobind::object seed, nanobind::object option, std::uint32_t option_mask);
 
+  // The phase of each env (sm_phase), in bytes. Waits.
+  nanobind::object phases(std::uintptr_t stream);
+  // A copy on the GPU of arrays of the host, one per array of an action, which stays until the next one: their addresses.
+  std::vector<std::uintptr_t> upload(nanobind::tuple arrays, std::uintptr_t stream);
   // All that decides how the envs go on, in bytes. Waits.
   nanobind::tuple read(std::uintptr_t stream);
   void write(nanobind::tuple state, std::uintptr_t stream);
@@ -69,11 +76,14 @@ class GpuObject {
   std::int64_t episodes(std::uintptr_t stream);
   void clear_notes(std::uintptr_t stream) { envs_->clear_notes(reinterpret_cast<void*>(stream)); }
 
+  // Of the GPU, in bytes: its envs, and the results of a step.
+  std::int64_t env_bytes() const { return envs_->env_bytes(); }
   std::int64_t batch_bytes() const { return envs_->batch_bytes(); }
 
  private:
   std::shared_ptr<GpuEnvs> envs_;
   std::shared_ptr<const GpuColumns> columns_;
+  std::vector<std::unique_ptr<GpuEnvs::Memory>> uploaded_;
 };
 
 void register_gpu(nanobind::module_& m);

@@ -2,6 +2,8 @@
 
 #include "bindings/input/config_input.h"
 
+#include <cmath>
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -243,6 +245,35 @@ EnvSpec read_spec(nb::handle spec) {
   out.players_vary = nb::cast<bool>(spec["players_vary"]);
   check_dimensions(out);
   return out;
+}
+
+sm_reset_request read_options(const sm_env_table& table, nb::handle options) {
+  sm_reset_request request{};
+  if (options.is_none()) return request;
+  // A copy: reading a value may run code that changes the dict.
+  for (auto [key, value] : nb::borrow<nb::dict>(owned(PyDict_Copy(options.ptr())))) {
+    const std::string name = text_of(nb::str(key));
+    int index = 0;
+    while (table.reset_options[index] && name != table.reset_options[index]) ++index;
+    if (!table.reset_options[index]) {
+      std::string known;
+      for (int i = 0; table.reset_options[i]; ++i)
+        known += std::string(i ? ", " : "") + table.reset_options[i];
+      raise("ResetOptionError", "unknown reset option '" + name + "', expected one of: " +
+                                    (known.empty() ? "none (this env takes no options)" : known));
+    }
+    const double number = PyFloat_AsDouble(value.ptr());
+    const bool failed = PyErr_Occurred() != nullptr;
+    forget_error();
+    if (failed || std::isnan(number))
+      raise("ResetOptionError", "reset option '" + name + "': expected a number, got " +
+                                    (failed ? describe_object(value) : "nan"));
+    request.option[index] = number;
+    request.option_mask |= 1u << index;
+  }
+  char error[SM_ERROR_CAPACITY] = "";
+  if (table.check_options(&table, &request, error) != 0) raise("ResetOptionError", error);
+  return request;
 }
 
 }  // namespace stepmill

@@ -20,6 +20,9 @@ Config read_simulator(nanobind::handle values);
 // The spec of an env with that configuration. Raises if the configuration is invalid, or numpy cannot hold its arrays.
 EnvSpec read_native_spec(const sm_env_table& table, const Config& config, const Config& simulator);
 
+// Options of a reset: numbers with names that the env declares. Raises ResetOptionError.
+sm_reset_request read_options(const sm_env_table& table, nanobind::handle options);
+
 // A spec made in Python: {"observation": [leaf, ...], "action": [leaf, ...]}, each leaf a dict.
 EnvSpec read_spec(nanobind::handle spec);
 

@@ -30,6 +30,18 @@ std::string shown(std::size_t bytes) {
 
 }  // namespace
 
+int gpu_architecture(const char* library, int device) {
+  CudaDriver driver(library);
+  driver.find_kernel_functions();
+  driver.check(driver.init(0), "the driver of NVIDIA does not start");
+  int found = 0, major = 0, minor = 0;
+  driver.check(driver.device_get(&found, device), "GPU " + std::to_string(device));
+  constexpr int kMajor = 75, kMinor = 76;  // of the attributes that a device has
+  driver.check(driver.device_attribute(&major, kMajor, found), "GPU " + std::to_string(device));
+  driver.check(driver.device_attribute(&minor, kMinor, found), "GPU " + std::to_string(device));
+  return 10 * major + minor;
+}
+
 GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> image, std::int32_t num_envs, GpuForm form,
                  std::int32_t max_episode_steps)
     : driver_(library),
@@ -71,6 +83,7 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
     };
     const Address memory = place(8 * form_.memory_words), seldom = place(sizeof(gpu::Seldom)), sum = place(8),
                   elapsed = place(4), phase = place(4);
+    env_bytes_ = bytes;
     envs_memory_ = std::make_unique<Memory>(*this, static_cast<std::size_t>(bytes));
     const Address first = envs_memory_->address();
     envs_ = {pointer<std::uint64_t>(first + memory), pointer<gpu::Seldom>(first + seldom), pointer<double>(first + sum),
@@ -255,6 +268,12 @@ GpuEnvs::State GpuEnvs::read(void* stream) {
   take(state.elapsed, envs_.elapsed, 1);
   take(state.phase, envs_.phase, 1);
   return state;
+}
+
+std::vector<std::uint32_t> GpuEnvs::phases(void* stream) {
+  std::vector<std::uint32_t> out(static_cast<std::size_t>(num_envs_));
+  copy_to_host(out.data(), reinterpret_cast<Address>(envs_.phase), out.size() * sizeof(out[0]), stream);
+  return out;
 }
 
 void GpuEnvs::write(const State& state, void* stream) {

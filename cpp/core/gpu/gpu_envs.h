@@ -23,6 +23,9 @@ struct GpuForm {
   bool same_step = false;
 };
 
+// The version of a GPU's instructions, such as 90. Throws std::runtime_error if there is no such GPU.
+int gpu_architecture(const char* library, int device);
+
 class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
  public:
   using Address = CudaDriver::Address;
@@ -55,6 +58,9 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   State read(void* stream);
   void write(const State& state, void* stream);
 
+  // The word of each env that its phase is in. Waits.
+  std::vector<std::uint32_t> phases(void* stream);
+
   // A copy of a table that envs read, which stays as long as they do. Returns where it is.
   Address keep(std::span<const std::byte> bytes, void* stream);
 
@@ -82,6 +88,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   std::unique_ptr<Memory> copy_of(const void* from, std::size_t bytes, void* stream);
 
   std::int64_t batch_bytes() const { return batch_bytes_; }
+  std::int64_t env_bytes() const { return env_bytes_; }
 
  private:
   struct Block {
@@ -104,7 +111,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   const std::int32_t num_envs_, max_episode_steps_;
   const GpuForm form_;
   std::vector<std::int64_t> offsets_;  // of the arrays of a batch
-  std::int64_t batch_bytes_ = 0;
+  std::int64_t batch_bytes_ = 0, env_bytes_ = 0;
   std::unique_ptr<Memory> envs_memory_, notes_memory_;
   std::vector<std::unique_ptr<Memory>> tables_;
   gpu::Envs envs_{};

@@ -16,9 +16,6 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.device.device_results import DeviceResults
-from stepmill.device.device_states import DeviceKeeper
-from stepmill.device.functional import Functional, functional, keys_of
-from stepmill.device.jax_program import JaxProgram, is_float_of_jax
 from stepmill.errors import (
     ActionError,
     ClosedError,
@@ -34,6 +31,7 @@ from stepmill.errors import (
 )
 from stepmill.hosts.host import Uncopyable
 from stepmill.settings import ACTION_BOUNDS, Settings
+from stepmill.sources.source import NativeSource
 from stepmill.sources.world_source import WorldSource
 from stepmill.values.spaces import ArrayLeaf, flatten
 from stepmill.values.trees import leaves, map_tree, map_trees
@@ -49,10 +47,8 @@ REFUSALS = {
     **dict.fromkeys(
         ("set_model", "get_model"), "the envs of this pool are one compiled program, without a model of each"
     ),
-    "np_random": "the envs of this pool draw from keys of JAX, and have no generators of numpy",
     "session": "the envs of this pool move together: none of them can step alone",
     "watch": "looking at the envs of this pool would make it wait for its device: stats() tells how it is doing",
-    "xla": "the envs of this pool are functions of JAX already: functional() returns them",
 }
 
 
@@ -73,23 +69,24 @@ class DevicePool(Uncopyable):
     moves the envs it is said beforehand what will stand then: the envs themselves tell whether it came to that.
     """
 
-    backend = "jax"
     is_native = True
     converts = True  # it hands out arrays of the library that ``output`` says
     num_players, player_kinds = 1, ()
     episode_limits: Sequence[int | None] = ()
-    keeper = DeviceKeeper
-    refusals = REFUSALS
     code = ""
 
-    def __init__(self, source: WorldSource, settings: Settings, program: JaxProgram) -> None:
-        self.source, self._settings, self.program = source, settings, program
+    def __init__(
+        self, source: WorldSource | NativeSource, settings: Settings, program: Any, results: DeviceResults
+    ) -> None:
+        self.source, self._settings, self.program, self._results = source, settings, program, results
+        self.backend, self.keeper = program.backend, program.keeper
+        self.refusals = {**REFUSALS, **program.refusals}
         self.num_envs = settings.num_envs
         self.observation, self.action = flatten(source.observation_space), flatten(source.action_space)
         self.info_space = None
         self.render_mode = source.render_mode
-        self.metadata: dict[str, Any] = {"render_modes": [] if source.world.draw is None else ["rgb_array"]}
-        self._results = DeviceResults(self.observation, settings, program)
+        self._draw = source.world.draw if isinstance(source, WorldSource) else None
+        self.metadata: dict[str, Any] = {"render_modes": [] if self._draw is None else ["rgb_array"]}
         self._reader: _native.ActionReader | None = None  # made when there is something for it to read
         self._all_ids = np.arange(self.num_envs, dtype=np.int32)
         self._stood = PoolStanding(np.array(settings.seed, np.uint64), np.ones(self.num_envs, bool))
@@ -187,7 +184,7 @@ class DevicePool(Uncopyable):
     def _standing(self) -> PoolStanding:
         if self._planned is not None:
             before, planned = self._planned
-            if self.program.now is not before:
+            if self.program.stands is not before:
                 self._stood = planned
             self._planned = None
         return self._stood
@@ -203,7 +200,7 @@ class DevicePool(Uncopyable):
 
     def _move(self, standing: PoolStanding, function: Callable[..., None], *args: Any) -> None:
         """Moves envs, whereupon this stands."""
-        self._planned = self.program.now, standing
+        self._planned = self.program.stands, standing
         function(*args)
 
     def _checking_reader(self) -> _native.ActionReader:
@@ -232,7 +229,7 @@ class DevicePool(Uncopyable):
 
     def _over(self) -> np.ndarray:
         """Whose episode is over and whose next one has not begun. Waits for the device."""
-        over: np.ndarray = np.asarray(self.program.now.envs.is_over) & ~self._standing.waits
+        over: np.ndarray = self.program.over() & ~self._standing.waits
         return over
 
     def _on_device(self, action: Any) -> Any:
@@ -255,7 +252,7 @@ class DevicePool(Uncopyable):
     def _checked(self, leaf: ArrayLeaf, part: Any) -> Any:
         """An array of an action, whose form is right."""
         expected = (self.num_envs, *leaf.shape)
-        is_number = getattr(part.dtype, "kind", None) in _NUMBERS or is_float_of_jax(part.dtype)
+        is_number = self._results.kind_of(part) in _NUMBERS
         if part.shape == expected and is_number:
             return part
         name = f"action {leaf.name!r}" if leaf.name else "action"
@@ -288,13 +285,13 @@ class DevicePool(Uncopyable):
         self, env_id: Any, seeds: Sequence[int | None] | None, options: Any, preparation: Any = None
     ) -> None:
         with self._free():
-            ids = self._read_reset(env_id, options)
+            ids, read = self._read_reset(env_id, options)
             self._refuse_in_flight(ids)
-            self._begin(ids, seeds, self._mask(ids), self._begun(ids))
+            self._begin(ids, seeds, read, self._mask(ids), self._begun(ids))
 
     def reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: Any, mask: Any = None) -> Any:
         with self._free():
-            ids = self._read_reset(env_id, options)
+            ids, read = self._read_reset(env_id, options)
             if env_id is not None or mask is not None:  # else what was in flight is void
                 self._refuse_in_flight(ids)
             chosen = self._mask(ids)
@@ -302,23 +299,21 @@ class DevicePool(Uncopyable):
             if mask is not None:
                 chosen = mask | self._standing.waits  # those that wait have nothing to show yet
                 seeds = seeds and [seed if one else None for seed, one in zip(seeds, mask, strict=True)]
-            self._begin(ids, seeds, chosen, standing)
+            self._begin(ids, seeds, read, chosen, standing, mask is not None)
             result = self._shown(True, None if mask is None else chosen)
         return self._hand_out(result)
 
-    def _read_reset(self, env_id: Any, options: Any) -> np.ndarray | None:
-        """The envs to reset, in order; None: all."""
-        for one in options if isinstance(options, list) else [options]:
-            if one:
-                name = next(iter(one))
-                raise ResetOptionError(
-                    f"unknown reset option {str(name)!r}, expected one of: none (this env takes no options)"
-                )
+    def _read_reset(self, env_id: Any, options: Any) -> tuple[np.ndarray | None, Any]:
+        """The envs to reset, in order, None for all; and the options, as the program has them."""
         ids: np.ndarray | None = None if env_id is None else self._checking_reader().read_envs(env_id)
         count = self.num_envs if ids is None else len(ids)
-        if isinstance(options, list) and len(options) != count:
-            raise ResetOptionError(f"options: expected {count} dicts, one per env, got {len(options)}")
-        return ids
+        if isinstance(options, list):
+            if len(options) != count:
+                raise ResetOptionError(f"options: expected {count} dicts, one per env, got {len(options)}")
+            if any(one != options[0] for one in options):
+                raise ResetOptionError("options: expected one dict for all envs: they are reset by one program")
+            options = options[0] if options else None
+        return ids, self.program.read_options(options)
 
     def _refuse_in_flight(self, ids: np.ndarray | None) -> None:
         """All that is in flight is received at once, so that nothing else can be reset or restored meanwhile."""
@@ -333,18 +328,27 @@ class DevicePool(Uncopyable):
         raise InFlightError("cannot reset or restore some envs while others are in flight: recv() their results first")
 
     def _begin(
-        self, ids: np.ndarray | None, seeds: Sequence[int | None] | None, chosen: np.ndarray, standing: PoolStanding
+        self,
+        ids: np.ndarray | None,
+        seeds: Sequence[int | None] | None,
+        options: Any,
+        chosen: np.ndarray,
+        standing: PoolStanding,
+        shows_all: bool = False,
     ) -> None:
-        """Begins episodes of the chosen envs, whereupon this stands. ``seeds`` are those of ``ids``, or of all."""
-        keys = has_key = None
+        """Begins episodes of the chosen envs, whereupon this stands. ``seeds`` are those of ``ids``, or of all.
+
+        ``shows_all``: whether the others are shown, too.
+        """
+        has_seed = numbers = None
         if seeds is not None:
-            has_key, numbers = np.zeros(self.num_envs, bool), standing.seeds.copy()
+            has_seed, numbers = np.zeros(self.num_envs, bool), standing.seeds.copy()
             for env_id, seed in zip(self._all_ids if ids is None else ids, seeds, strict=True):
                 if seed is not None:
-                    has_key[env_id], numbers[env_id] = True, seed
-            keys = keys_of(numbers)
+                    has_seed[env_id], numbers[env_id] = True, seed
             standing = standing._replace(seeds=numbers)
-        self._move(standing, self.program.reset, None if chosen.all() else chosen, keys, has_key)
+        which = None if chosen.all() else chosen
+        self._move(standing, self.program.reset, which, numbers, has_seed, options, shows_all)
 
     # ---- receiving ---------------------------------------------------------------------------
 
@@ -437,7 +441,7 @@ class DevicePool(Uncopyable):
         return self.program.whole(), self._standing
 
     def set_memory(self, now: Any, standing: PoolStanding) -> None:
-        self.program.now = self.program.on_device(now)
+        self.program.set_now(now)
         self._stood = standing
 
     # ---- what views ask ----------------------------------------------------------------------
@@ -447,16 +451,13 @@ class DevicePool(Uncopyable):
         return [(int(now.seeds[one]), bool(now.waits[one])) for one in env_ids]
 
     def random_states(self, env_ids: Sequence[int]) -> Any:
-        raise UnsupportedError(f"np_random: {REFUSALS['np_random']}")
+        raise UnsupportedError(f"np_random: {self.refusals['np_random']}")
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         if self.render_mode is None:
             raise UnsupportedError(f"render: {self.source.id} was made without render_mode='rgb_array'")
-        draw = self.source.world.draw
-        assert draw is not None
-        ids = np.asarray(env_ids, np.int32)
-        states = self._results.on_host(self.program.take(self.program.whole().envs.state, ids))
-        return tuple(draw(self._results.row(states, i)) for i in range(len(ids)))
+        pictures: tuple[Any, ...] = self.program.render(self._draw, np.asarray(env_ids, np.int32))
+        return pictures
 
     def figures(self) -> dict[str, Any]:
         """For ``stats``. Waits for the device, and raises if an env was given a bad action there."""
@@ -490,14 +491,14 @@ class DevicePool(Uncopyable):
                 "program sends, or send numpy's arrays, which are checked at once"
             )
 
-    def functional(self) -> Functional:
+    def functional(self) -> Any:
         """The rules of this pool as pure functions."""
         if self._settings.autoreset == "disabled":
             raise UnsupportedError(
                 "functional: with autoreset='disabled' nobody would reset an env whose episode is over: make the pool "
                 "with autoreset='next_step' or 'same_step'"
             )
-        return functional(self.program.rules, self._settings.seed)
+        return self.program.functional(self._settings.seed)
 
     # ---- ending ------------------------------------------------------------------------------
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from stepmill import _native
-from stepmill.device.functional import Envs, WorldRules, WorldStep, keys_of, select
-from stepmill.errors import UsageError
+from stepmill.device.device_states import DeviceKeeper
+from stepmill.device.functional import Envs, Functional, WorldRules, WorldStep, functional, keys_of, select
+from stepmill.errors import ResetOptionError, UsageError
 from stepmill.settings import ActionBounds
 from stepmill.values.spaces import ArrayLeaf, FlatSpace, LeafKind
 from stepmill.values.trees import map_tree, map_trees
@@ -46,6 +47,14 @@ class JaxProgram:
         seeds: Of the envs.
     """
 
+    backend = "jax"
+    keeper = DeviceKeeper
+    # Calls of a pool that these envs cannot do, and why.
+    refusals: ClassVar[dict[str, str]] = {
+        "np_random": "the envs of this pool draw from keys of JAX, and have no generators of numpy",
+        "xla": "the envs of this pool are functions of JAX already: functional() returns them",
+    }
+
     def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
         self.here = jax.sharding.SingleDeviceSharding(device)
@@ -60,7 +69,6 @@ class JaxProgram:
         no_action = map_tree(lambda leaf: self._no_rows(action.leaves[leaf]), action.tree)
         _, shown = jax.eval_shape(self._step, given, no_action)  # sets the form of what is shown
         self._arrays = self.on_device((given, [np.zeros(form.shape, form.dtype) for form in shown]))
-        self._now: tuple[Any, Now] | None = None
 
     def _compiled(self, trace: Callable[..., Now]) -> Any:
         """A program that takes and gives arrays in flat lists, of which the first is given away: it is used again.
@@ -76,19 +84,26 @@ class JaxProgram:
 
         return jax.jit(flat, donate_argnums=0)
 
+    # Trees of many arrays take some µs to make: so they are made for who asks for them.
+
+    @property
+    def stands(self) -> object:
+        """The same object until the envs are moved."""
+        return self._arrays
+
     @property
     def now(self) -> Now:
-        """The same until the envs are moved."""
-        arrays = self._arrays
-        if self._now is None or self._now[0] is not arrays:
-            given, shown = arrays
-            envs, notes = jax.tree.unflatten(self._given_form, given)
-            self._now = arrays, Now(envs, notes, jax.tree.unflatten(self._shown_form, shown))
-        return self._now[1]
+        """Where the pool is."""
+        envs, notes = jax.tree.unflatten(self._given_form, self._arrays[0])
+        return Now(envs, notes, self._last())
 
     @now.setter
     def now(self, now: Now) -> None:
         self._arrays = jax.tree.leaves((now.envs, now.notes)), jax.tree.leaves(now.shown)
+
+    def _last(self) -> WorldStep:
+        last: WorldStep = jax.tree.unflatten(self._shown_form, self._arrays[1])
+        return last
 
     def on_device(self, tree: Any) -> Any:
         """Copies of arrays of the host; arrays of JAX only move if they are elsewhere."""
@@ -104,18 +119,26 @@ class JaxProgram:
 
     def step_some(self, action: Any, which: np.ndarray) -> None:
         """Steps some of them. ``action`` has a row for each; those of the others are not looked at."""
-        self._move(self._step_some, self.now.shown, action, self.on_device(which))
+        self._move(self._step_some, self._last(), action, self.on_device(which))
 
-    def reset(self, which: np.ndarray | None, keys: np.ndarray | None, has_key: np.ndarray | None) -> None:
-        """Begins episodes of all envs, or of some, of which some may be given keys."""
-        self._move(self._reset, None if which is None else self.now.shown, *self.on_device((which, keys, has_key)))
+    def reset(
+        self,
+        which: np.ndarray | None,
+        seeds: np.ndarray | None,
+        has_seed: np.ndarray | None,
+        options: None,
+        shows_all: bool,
+    ) -> None:
+        """Begins episodes of all envs, or of some, of which some may be given seeds."""
+        keys, has_key = None if seeds is None else keys_of(seeds), has_seed
+        self._move(self._reset, None if which is None else self._last(), *self.on_device((which, keys, has_key)))
 
     def load(self, envs: Envs, shown: WorldStep, ids: np.ndarray) -> None:
         """Makes some envs what others were."""
-        self._move(self._load, self.now.shown, *self.on_device((envs, shown, ids)))
+        self._move(self._load, self._last(), *self.on_device((envs, shown, ids)))
 
     def _move(self, function: Any, *args: Any) -> None:
-        self.whole()
+        self._check_whole()
         before = self._arrays
         _native.call_into(self, "_arrays", function, before[0], *args)
         if isinstance(self._arrays[0][-1], jax.core.Tracer):
@@ -124,22 +147,25 @@ class JaxProgram:
 
     def whole(self) -> Now:
         """What ``now`` is, if it is anything."""
+        self._check_whole()
+        return self.now
+
+    def _check_whole(self) -> None:
         if self.is_lost():
             raise UsageError(
                 "the envs of this pool are lost, because a call failed or was interrupted in the middle of a step: "
                 "make a new pool"
             )
-        return self.now
 
     def is_lost(self) -> bool:
         """Whether the envs were given away to a program that has not returned others."""
-        return bool(self.now.notes.bad.is_deleted())
+        return bool(self._arrays[0][-1].is_deleted())
 
     # ---- what is asked about them ------------------------------------------------------------
 
     def shown(self, told: np.ndarray | None) -> WorldStep:
         """The last row of every env. With infos of some of them, if ``told`` says so."""
-        shown = self.now.shown
+        shown = self._last()
         if told is None:
             return shown
         return shown._replace(info=self._told(shown.info, self.on_device(told)))
@@ -156,6 +182,31 @@ class JaxProgram:
         none = self.on_device(np.zeros(self.rules.num_envs, bool))
         self.now = self.now._replace(notes=self.now.notes._replace(bad=none))
         return int(bad[0])
+
+    def read_options(self, options: Mapping[str, Any] | None) -> None:
+        """Options of a reset, of which worlds have none."""
+        if options:
+            raise ResetOptionError(
+                f"unknown reset option {str(next(iter(options)))!r}, expected one of: none (this env takes no options)"
+            )
+
+    def over(self) -> np.ndarray:
+        """Whose episode is over. Waits for the device."""
+        over: np.ndarray = np.asarray(self.now.envs.is_over)
+        return over
+
+    def render(self, draw: Callable[[Any], np.ndarray], ids: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Pictures of some envs."""
+        states = jax.device_get(self.take(self.whole().envs.state, ids))
+        return tuple(draw(jax.tree.map(lambda leaf, row=row: np.array(leaf[row]), states)) for row in range(len(ids)))
+
+    def functional(self, seeds: Sequence[int]) -> Functional:
+        """The rules as pure functions."""
+        return functional(self.rules, seeds)
+
+    def set_now(self, now: Any) -> None:
+        """Goes on from what another program was, in arrays of the host."""
+        self.now = self.on_device(now)
 
     def episodes(self) -> int:
         """How many have ended. Waits for the device."""

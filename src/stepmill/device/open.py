@@ -1,13 +1,17 @@
-"""From a world to a pool on a device."""
+"""From a world, or from native envs, to a pool on a device."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from stepmill import _native
 from stepmill.device.devices import jax_device
 from stepmill.errors import UnsupportedError
 from stepmill.settings import Settings
+from stepmill.sources.source import NativeSource
 from stepmill.sources.world_source import WorldSource
 from stepmill.system.optional import TORCH, require
 
@@ -26,13 +30,15 @@ def open_device_pool(source: WorldSource, settings: Settings) -> Any:
     from stepmill.device.device_pool import DevicePool
     from stepmill.device.functional import WorldRules
     from stepmill.device.jax_program import JaxProgram
+    from stepmill.device.jax_results import JaxResults
     from stepmill.values.spaces import flatten
 
     if settings.output == "torch":
         require(*TORCH, "output='torch'")
     rules = WorldRules(source.world, settings.num_envs, settings.autoreset, source.max_episode_steps)
     program = JaxProgram(rules, flatten(source.action_space), settings.action_bounds, device, settings.seed)
-    return DevicePool(source, settings, program)
+    results = JaxResults(flatten(source.observation_space), settings, program)
+    return DevicePool(source, settings, program, results)
 
 
 def _refuse(source: WorldSource, settings: Settings) -> None:
@@ -47,3 +53,85 @@ def _refuse(source: WorldSource, settings: Settings) -> None:
         why = "max_num_players: each has one player: leave it out"
     if why is not None:
         raise UnsupportedError(f"the envs of {source.id} are one program on a device, so {why}")
+
+
+# ---- envs on a GPU ---------------------------------------------------------------------------------
+
+
+def settings_on_gpu(settings: Settings) -> Settings:
+    """The settings of a pool on a GPU."""
+    device = "cuda" if settings.device == "cpu" else settings.device
+    return replace(settings, device=device, reward_dtype="float32")
+
+
+def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
+    """A pool of native envs on a GPU, which takes the place of an engine."""
+    _refuse_on_gpu(source, settings)
+    from stepmill.device.cuda import driver
+    from stepmill.device.cuda.cuda_program import CudaProgram
+    from stepmill.device.cuda.cuda_results import CudaResults
+    from stepmill.device.cuda.kernel import kernel_for
+    from stepmill.device.device_pool import DevicePool
+    from stepmill.values.spaces import ArrayLeaf, LeafKind, flatten
+
+    gpu, stream = _gpu_and_stream(settings)
+    try:
+        architecture = _native.gpu_architecture(driver.LIBRARY, gpu)
+    except RuntimeError as error:
+        raise UnsupportedError(f"backend='cuda': {error}. nvidia-smi lists the GPUs of this machine") from error
+    if architecture < _LEAST_ARCHITECTURE:
+        raise UnsupportedError(
+            f"backend='cuda': GPU {gpu} has compute capability {architecture / 10}: expected at least "
+            f"{_LEAST_ARCHITECTURE / 10}"
+        )
+    described = _native.describe(source.env_class, source.configs[0], None)
+    leaves = {
+        role: [
+            ArrayLeaf(one["name"], LeafKind(one["kind"]), one["dtype"], tuple(one["shape"]), one["low"], one["high"])
+            for one in described[role]
+        ]
+        for role in ("observation", "action", "info")
+    }
+    image = kernel_for(source, settings, leaves, architecture)
+    try:
+        program = CudaProgram(source, settings, leaves["action"], image, gpu, stream)
+    except RuntimeError as error:
+        raise UnsupportedError(f"backend='cuda': {error}") from error
+    results = CudaResults(flatten(source.observation_space), [one.name for one in leaves["info"]], settings, program)
+    return DevicePool(source, settings, program, results)
+
+
+_LEAST_ARCHITECTURE = 80
+
+
+def _gpu_and_stream(settings: Settings) -> tuple[int, Callable[[], int]]:
+    """The number of the GPU, and what tells which stream is the caller's."""
+    _, _, number = settings.device.partition(":")
+    gpu = int(number or 0)
+    if settings.output != "torch":
+        return gpu, lambda: 0
+    torch = require(*TORCH, "output='torch'")
+    if not torch.cuda.is_available():
+        return gpu, lambda: 0  # the driver says why
+    if not number:
+        gpu = int(torch.cuda.current_device())
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if raw is not None:
+        return gpu, functools.partial(raw, gpu)
+    return gpu, lambda: int(torch.cuda.current_stream(gpu).cuda_stream)
+
+
+def _refuse_on_gpu(source: NativeSource, settings: Settings) -> None:
+    why = None
+    if settings.is_async:
+        why = "batch_size: they move together: expected num_envs, which is the default"
+    elif settings.only_processes is not None:
+        why = f"{settings.only_processes}: there are no worker processes: leave it out"
+    elif settings.on_error != "raise":
+        why = "on_error: a kernel raises nothing: leave it out"
+    elif source.max_num_players != 1:
+        why = "its envs have several players, which a kernel has no place for: use backend='thread'"
+    elif source.render_mode is not None:
+        why = "render_mode: nobody draws them there: use backend='thread'"
+    if why is not None:
+        raise UnsupportedError(f"the envs of {source.id} are one kernel on a GPU, so {why}")

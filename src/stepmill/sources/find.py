@@ -66,6 +66,11 @@ def find_source(
             f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='process', 'inline' or "
             "'auto'"
         )
+    if backend == "cuda":
+        raise UnsupportedError(
+            f"backend='cuda' compiles env classes of C++ for a GPU, and {_name(tasks[0])} is none: use another backend "
+            "or write the env in one file"
+        )
     if max_num_players not in (None, 1):
         raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")
     envs = _blueprints(tasks, configs, lambda task, one: _python_env(task, one, max_episode_steps))

@@ -7,15 +7,23 @@ tried with numpy itself, once, at import, in about two milliseconds.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from stepmill import _native
 
 
 def match_numpy() -> None:
-    """Picks the float32 routine that agrees with numpy on the most probes: usually all of them."""
+    """Makes native envs compute so."""
+    _native.match_numpy(*choices())
+
+
+@functools.cache
+def choices() -> tuple[int, bool]:
+    """The float32 routine that agrees with numpy on the most probes, usually all; whether scalars keep float32."""
     best = min(range(_native.FLOAT32_TRIG_COUNT), key=float32_trig_mismatches)
-    _native.match_numpy(best, (np.float32(3) * 0.1).dtype == np.float32)
+    return best, (np.float32(3) * 0.1).dtype == np.float32
 
 
 def float32_trig_mismatches(kind: int) -> int:

@@ -45,7 +45,9 @@ def kernel_source(
     Args:
         header: What defines the class, as an include names it.
         name: The class.
-        observation: The arrays of an observation; likewise ``action``, and ``info`` of the env's own infos.
+        observation: The arrays of an observation.
+        action: Those of an action.
+        info: Those of the env's own infos.
         autoreset: The mode of the pool.
         bounds: What happens to actions outside of the bounds of a Box.
     """

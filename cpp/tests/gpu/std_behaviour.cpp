@@ -1,0 +1,235 @@
+// What tests/device/cuda/test_std.py compiles twice: with the standard library of kernels (gpu/std), and with the
+// host's. Both have to say the same. Each function writes numbers and returns how many.
+#ifdef AS_KERNEL
+#include "gpu/prelude.h"
+#else
+#include <stdexcept>
+#endif
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <numbers>
+#include <numeric>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#ifdef AS_KERNEL
+[[noreturn]] void stepmill::gpu::fail_thread() { __builtin_trap(); }
+#endif
+
+static double* out;
+template <class... T>
+static void put(T... values) { ((*out++ = static_cast<double>(values)), ...); }
+
+enum class Side : std::uint8_t { kLeft, kRight };
+struct Tile {
+  double x;
+  std::int8_t side;
+};
+struct Plain {
+  std::int64_t count = 3;
+  std::optional<float> torque;
+  std::optional<Tile> tile;
+  std::array<std::int16_t, 5> cells{};
+  std::pair<std::int8_t, double> best;
+  bool flag = true;
+};
+static const Tile kTable{4.5, 2};
+
+template <class T>
+static void limits() {
+  using L = std::numeric_limits<T>;
+  put(L::max(), L::min(), L::lowest(), L::is_signed, L::is_integer, L::digits);
+  if constexpr (!L::is_integer) {
+    put(L::epsilon(), L::infinity(), L::denorm_min(), std::isnan(L::quiet_NaN()));
+  }
+}
+template <class T>
+static void traits() {
+  put(std::is_integral_v<T>, std::is_floating_point_v<T>, std::is_arithmetic_v<T>, std::is_pointer_v<T>,
+      std::is_enum_v<T>,
+      std::is_trivially_copyable_v<T>, std::is_scalar_v<T>, std::is_signed_v<T>, std::is_same_v<std::decay_t<T>, T>,
+      std::is_same_v<std::remove_cv_t<T>, T>, std::is_same<T, int>::value, std::is_integral<T>::value);
+}
+
+extern "C" long algorithms(double* to) {
+  out = to;
+  std::array<int, 9> a{5, 3, 8, 3, 9, -2, 0, 8, 1};
+  const auto at = [&](auto place) { return place - a.begin(); };
+  put(std::min(3, 2), std::max(3, 2), std::min(2.0, 2.0), std::clamp(7, 0, 5), std::clamp(-7, 0, 5),
+      std::clamp(3, 0, 5));
+  put(std::min({4, 2, 8}), std::max({4, 2, 8}), std::max({1.5}));
+  put(at(std::max_element(a.begin(), a.end())), at(std::min_element(a.begin(), a.end())));
+  put(at(std::find(a.begin(), a.end(), 3)), at(std::find(a.begin(), a.end(), 77)));
+  put(at(std::find_if(a.begin(), a.end(), [](int x) { return x < 0; })), std::count(a.begin(), a.end(), 3));
+  put(std::any_of(a.begin(), a.end(), [](int x) { return x > 8; }),
+      std::all_of(a.begin(), a.end(), [](int x) { return x > 8; }));
+  put(std::none_of(a.begin(), a.end(), [](int x) { return x > 9; }),
+      std::count_if(a.begin(), a.end(), [](int x) { return x > 2; }));
+  put(std::accumulate(a.begin(), a.end(), 0), std::accumulate(a.begin(), a.end(), 1, std::multiplies<>()));
+  put(std::inner_product(a.begin(), a.end(), a.begin(), 0), std::accumulate(a.begin(), a.end(), 0.5, std::minus<>()));
+  std::array<int, 9> b{};
+  put(std::copy(a.begin(), a.end(), b.begin()) - b.begin(), std::copy_n(a.begin() + 1, 4, b.begin()) - b.begin());
+  put(std::transform(a.begin(), a.begin() + 3, b.begin() + 4, [](int x) { return -x; }) - b.begin(), a == b);
+  std::reverse(b.begin(), b.end() - 1);
+  for (int x : b) put(x);
+  std::fill(b.begin(), b.begin() + 2, 6);
+  std::fill_n(b.begin() + 7, 2, 4);
+  std::iota(b.begin() + 2, b.begin() + 7, -1);
+  std::swap(b[0], b[8]);
+  for (int x : b) put(x);
+  const double sorted[] = {-1, 0, 0, 2.5, 7};
+  for (double x : {-3.0, -1.0, 0.0, 1.0, 7.0, 9.0})
+    put(std::upper_bound(sorted, sorted + 5, x) - sorted, std::lower_bound(sorted, sorted + 5, x) - sorted);
+  put(std::equal(a.begin(), a.end(), a.begin()), std::equal(a.begin(), a.end(), b.begin()));
+  put(std::size(sorted),
+      std::ssize(a), *std::begin(sorted), *(std::end(sorted) - 1), *std::next(a.begin(), 2), *std::prev(a.end()));
+  put(std::distance(a.begin(), a.end()), a.front(), a.back(), a.at(4), a.size(), a.empty(), std::get<2>(a),
+      b.data()[1]);
+  b.fill(2);
+  put(b[0], b[8], std::less<>()(1, 2), std::greater<>()(1, 2), std::plus<>()(1, 2.5), std::divides<>()(1.0, 4));
+  auto [first, second] = std::array{1.5, 2.5};
+  auto [left, right] = std::make_pair(1, 2.5F);
+  std::pair<int, double> empty;
+  put(first, second, left, right, empty.first, empty.second, empty == std::pair{0, 0.0},
+      std::pair{1, 2} < std::pair{1, 3});
+  put(std::pair{2, 2} < std::pair{1, 3}, std::exchange(left, 7), left, std::tuple_size<std::array<int, 4>>::value);
+  return out - to;
+}
+
+extern "C" long numbers(double* to) {
+  out = to;
+  limits<std::int8_t>(), limits<std::uint8_t>(), limits<std::int16_t>(), limits<std::uint32_t>(),
+  limits<std::int64_t>();
+  limits<std::uint64_t>(), limits<bool>(), limits<char>(), limits<float>(), limits<double>(), limits<long long>();
+  traits<int>(), traits<const int>(), traits<unsigned long long>(), traits<bool>(), traits<char>(),
+  traits<char16_t>();
+  traits<float>(), traits<const double>(), traits<int*>(), traits<int* const>(), traits<Side>(),
+  traits<Tile>(), traits<volatile short>();
+  put(std::is_same_v<std::decay_t<const int&>, int>, std::is_same_v<std::decay_t<int[3]>, int*>);
+  put(std::is_same_v<std::conditional_t<true, int, float>, int>, std::is_same_v<std::underlying_type_t<Side>,
+      std::uint8_t>);
+  put(std::bit_cast<std::uint32_t>(1.5F), std::bit_cast<double>(std::uint64_t{0x4009000000000000}));
+  for (std::uint32_t x : {0u, 1u, 2u, 0x80000000u, 0xffffffffu, 0x00f0u, 12345u}) {
+    put(std::popcount(x), std::bit_width(x), std::countl_zero(x), std::countr_zero(x), std::has_single_bit(x));
+    for (int places : {0, 1, 31, 32, 33, -3}) put(std::rotl(x, places), std::rotr(x, places));
+    put(std::rotl(static_cast<std::uint8_t>(x), 3), std::countl_zero(static_cast<std::uint16_t>(x)),
+        std::popcount(std::uint64_t{x} << 20));
+  }
+  put(std::numbers::pi, std::numbers::e, std::numbers::sqrt2, std::numbers::pi_v<float>);
+  return out - to;
+}
+
+// What is exact, or computed by the host's own functions; and of which type it is.
+template <class T>
+static void typed(T value) { put(value, sizeof(T), std::is_floating_point_v<T>,
+std::signbit(static_cast<double>(value))); }
+extern "C" long functions(double* to) {
+  out = to;
+  for (double x : {-2.75, -0.5, -0.0, 0.0, 0.3, 1.0, 2.5, 1e10, 123456.789}) {
+    const auto f = static_cast<float>(x);
+    const int n = static_cast<int>(x / 1e3) + 2;
+    typed(std::floor(x)), typed(std::floor(f)), typed(std::floor(n)), typed(std::ceil(f)),
+    typed(std::trunc(x)), typed(std::round(f));
+    typed(std::rint(x)), typed(std::nearbyint(f)), typed(std::abs(x)), typed(std::abs(f)), typed(std::abs(-n)),
+    typed(std::abs(-7L));
+    typed(std::fabs(f)), typed(std::fabs(n)), typed(std::sqrt(std::abs(x))), typed(std::sqrt(std::abs(f))),
+    typed(std::sqrt(n));
+    typed(std::fmod(x, 0.7)), typed(std::fmod(f, 0.7F)), typed(std::fmod(f, 0.7)), typed(std::fmod(n, 3)),
+    typed(std::remainder(x, 0.7));
+    typed(std::copysign(f, -1.0F)), typed(std::copysign(x, -1)), typed(std::fmax(f, 1)),
+    typed(std::fmin(f, 1.0F)), typed(std::fdim(x, 1.0));
+    typed(std::fma(x, x, 1.0)), typed(std::fma(f, f, 1.0F)), typed(std::ldexp(f, 3)),
+    typed(std::nextafter(f, 5.0F)), typed(std::nextafter(x, 5));
+    typed(std::lround(f)), typed(std::lrint(x)), typed(std::llround(x)), typed(std::isfinite(f)),
+    typed(std::isnan(n)), typed(std::isinf(x));
+    typed(std::exp(-std::abs(x))), typed(std::log(n)), typed(std::pow(2, n / 100)), typed(std::pow(f, 2)),
+    typed(std::pow(std::abs(x), 0.5));
+    typed(std::atan2(x, 1.0)), typed(std::atan2(f, 1)), typed(std::hypot(x, 2)), typed(std::tanh(x)),
+    typed(std::atan(n)), typed(std::cbrt(x));
+    typed(std::erf(x)), typed(std::expm1(-std::abs(x))), typed(std::log1p(std::abs(x))), typed(std::log2(n)),
+    typed(std::log10(n));
+    int exponent = 0;
+    float whole = 0;
+    typed(std::frexp(f, &exponent)), typed(std::modf(f, &whole));
+    put(exponent, whole, std::signbit(f));
+  }
+  put(sizeof(std::sin(1)), sizeof(std::cos(1.0F)), sizeof(std::exp(1.0F)), sizeof(std::atan2(1.0F, 1.0F)),
+      sizeof(std::pow(1.0F, 1.0F)));
+  return out - to;
+}
+
+extern "C" long optionals(double* to) {
+  out = to;
+  std::optional<float> one, other = 2.5F;
+  put(one.has_value(), static_cast<bool>(other), *other, one.value_or(7.0F), other.value_or(7.0F), other.value());
+  one = other;
+  other = std::nullopt;
+  put(one.has_value(), other.has_value(), one == 2.5F, one == other, other == std::nullopt);
+  one = {};
+  put(one.has_value(), one == other);
+  one = 3;
+  put(*one, one.has_value());
+  one.reset();
+  put(one.has_value(), one.emplace(4.0F));
+  std::optional<Tile> tile = Tile{1.0, 2};
+  put(tile->x, (*tile).side);
+  tile = {};
+  put(tile.has_value());
+  tile = Tile{3.0, 4};
+  put(tile->x, tile.has_value());
+  std::optional<Side> side;
+  side = Side::kRight;
+  put(static_cast<int>(*side));
+  return out - to;
+}
+
+extern "C" long layout(double* to) {
+  out = to;
+  put(sizeof(std::optional<float>), sizeof(std::optional<double>), sizeof(std::optional<std::int8_t>),
+      sizeof(std::optional<Tile>));
+  put(alignof(std::optional<double>), sizeof(std::optional<Side>), sizeof(std::optional<bool>),
+      sizeof(std::optional<std::array<int, 3>>));
+  put(sizeof(std::array<std::int16_t, 5>), alignof(std::array<double, 2>), sizeof(std::pair<std::int8_t, double>));
+  put(sizeof(std::shared_ptr<const Tile>), alignof(std::shared_ptr<const Tile>), sizeof(Plain), alignof(Plain));
+  put(sizeof(std::int8_t), sizeof(long), sizeof(std::size_t), sizeof(std::ptrdiff_t), sizeof(std::byte),
+      sizeof(std::uintptr_t));
+  put(offsetof(Plain, torque), offsetof(Plain, tile), offsetof(Plain, cells), offsetof(Plain, best),
+      offsetof(Plain, flag));
+  return out - to;
+}
+
+// What one library writes, the other reads.
+extern "C" void write_plain(void* to) {
+  Plain made;
+  made.torque = 1.25F;
+  made.tile = Tile{-3.0, 7};
+  made.cells = {1, 2, 3, 4, 5};
+  made.best = {9, 0.125};
+  std::memcpy(to, static_cast<const void*>(&made), sizeof made);
+}
+extern "C" long read_plain(const void* from, double* to) {
+  out = to;
+  const Plain& one = *static_cast<const Plain*>(from);
+  put(one.count, one.torque.has_value(), *one.torque, one.tile->x, one.tile->side, one.best.first,
+      one.best.second, one.flag);
+  for (std::int16_t cell : one.cells) put(cell);
+  return out - to;
+}
+#ifndef AS_KERNEL
+extern "C" void write_shared(void* to) { new (to) std::shared_ptr<const Tile>(std::shared_ptr<int>(), &kTable); }
+#endif
+extern "C" long read_shared(const void* from, double* to) {
+  out = to;
+  const auto& shared = *static_cast<const std::shared_ptr<const Tile>*>(from);
+  put(shared->x, (*shared).side, shared.get()->x, static_cast<bool>(shared));
+  return out - to;
+}

@@ -1,0 +1,216 @@
+"""Steps the envs of a pool on a GPU, by a kernel that was compiled of their class."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from stepmill import _native
+from stepmill.device.cuda import driver
+from stepmill.device.cuda.cuda_states import CudaKeeper
+from stepmill.errors import UnsupportedError
+from stepmill.settings import Settings
+from stepmill.sources.source import NativeSource
+from stepmill.values.spaces import ArrayLeaf
+from stepmill.values.trees import leaves
+
+_RESET, _OBSERVE, _RECALL = 1, 2, 3  # sm_command
+_ENDED = 2  # sm_phase
+
+State = tuple[bytes, ...]  # of all envs, as GpuEnvs.read() gives it
+
+
+class Uploaded(NamedTuple):
+    """An action that was copied from the host: where its arrays are."""
+
+    addresses: tuple[int, ...]
+
+
+class CudaProgram:
+    """The envs of a pool, and what moves them. Nothing here waits for the GPU, but for what says so.
+
+    Args:
+        source: The envs.
+        settings: Of the pool.
+        action: The arrays of an action.
+        image: The kernel.
+        gpu: The number of the GPU.
+        stream: Says which stream is the caller's now.
+    """
+
+    backend = "cuda"
+    keeper = CudaKeeper
+    # Calls of a pool that these envs cannot do, and why.
+    refusals: ClassVar[dict[str, str]] = {
+        "np_random": "the generators of the envs of this pool are on their GPU: save() copies them",
+        "xla": "the envs of this pool are on a GPU: XLA's programs on the CPU cannot step them",
+    }
+
+    def __init__(
+        self,
+        source: NativeSource,
+        settings: Settings,
+        action: Sequence[ArrayLeaf],
+        image: bytes,
+        gpu: int,
+        stream: Callable[[], int],
+    ) -> None:
+        self.gpu, self._action, self.stream = gpu, action, stream
+        self._env_class = source.env_class
+        self.envs = _native.GpuEnvs(
+            library=driver.LIBRARY,
+            memory_kind=driver.MEMORY_KIND,
+            device=gpu,
+            image=image,
+            env_class=source.env_class,
+            configs=source.configs,
+            seeds=settings.seed,
+            same_step=settings.autoreset == "same_step",
+            max_episode_steps=source.max_episode_steps or 0,
+        )
+        self.num_envs = settings.num_envs
+        self._batch: Any = None  # of the last step
+        self._is_open = False  # whether nobody has seen it yet: then it takes the rows of more envs
+
+    @property
+    def stands(self) -> object:
+        """Another object as soon as envs were moved."""
+        return self._batch
+
+    def on_device(self, action: Any) -> Uploaded:
+        """A copy of an action of the host."""
+        arrays = tuple(np.ascontiguousarray(part) for part in leaves(action))
+        return Uploaded(tuple(self.envs.upload(arrays, self.stream())))
+
+    # ---- what moves the envs -----------------------------------------------------------------
+    # ``call_into`` sets the batch without an instruction of Python in between, where a signal handler could raise.
+
+    def step(self, action: Any) -> None:
+        """Steps all envs."""
+        addresses, _kept = self._addresses(action)
+        self._is_open = True
+        _native.call_into(self, "_batch", self.envs.step, addresses, self.stream())
+
+    def step_some(self, action: Any, which: np.ndarray) -> None:
+        """Steps some of them. ``action`` has a row for each; those of the others are not looked at."""
+        addresses, _kept = self._addresses(action)
+        self._command(addresses, which.tobytes(), None)
+
+    def reset(
+        self,
+        which: np.ndarray | None,
+        seeds: np.ndarray | None,
+        has_seed: np.ndarray | None,
+        options: tuple[bytes, int] | None,
+        shows_all: bool,
+    ) -> None:
+        """Begins episodes of all envs, or of some, of which some may be given seeds."""
+        self._is_open &= which is not None
+        command = np.full(self.num_envs, _RESET, np.uint8)
+        moved = None
+        if which is not None and shows_all:
+            command[~which] = _OBSERVE
+        elif which is not None:
+            moved = which.tobytes()
+        self._command(self._no_action(), moved, command.tobytes(), seeds, has_seed, options)
+
+    def load(self, state: State, ids: np.ndarray) -> None:
+        """Makes the envs what a state says, and has some of them show it."""
+        self.envs.write(state, self.stream())
+        which = np.zeros(self.num_envs, bool)
+        which[ids] = True
+        self._command(self._no_action(), which.tobytes(), bytes([_RECALL]) * self.num_envs)
+
+    def _command(
+        self,
+        addresses: tuple[int, ...],
+        which: bytes | None,
+        command: bytes | None,
+        seeds: np.ndarray | None = None,
+        has_seed: np.ndarray | None = None,
+        options: tuple[bytes, int] | None = None,
+    ) -> None:
+        into = self._batch if self._is_open else None
+        numbers, mask = options or (None, 0)
+        told = [None if one is None else one.tobytes() for one in (has_seed, seeds)]
+        self._is_open = True
+        given = (addresses, self.stream(), into, which, command, *told, numbers, mask)
+        _native.call_into(self, "_batch", self.envs.command, *given)
+
+    def _addresses(self, action: Any) -> tuple[tuple[int, ...], Any]:
+        """Where the arrays of an action are, in the types of the kernel; and what keeps them there."""
+        if isinstance(action, Uploaded):
+            return action.addresses, None
+        if getattr(action, "dtype", None) is self._types[0] and action.is_contiguous():
+            return (action.data_ptr(),), action
+        parts = [part.to(dtype).contiguous() for dtype, part in zip(self._types, leaves(action), strict=True)]
+        return tuple(part.data_ptr() for part in parts), parts
+
+    @functools.cached_property
+    def _types(self) -> list[Any]:
+        """Those of the arrays of an action, as torch has them."""
+        import torch
+
+        return [getattr(torch, leaf.dtype) for leaf in self._action]
+
+    def _no_action(self) -> tuple[int, ...]:
+        """An action that no env looks at, but that is read."""
+        zeros = (np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in self._action)
+        return self.on_device(tuple(zeros)).addresses
+
+    # ---- what is asked about them ------------------------------------------------------------
+
+    def read_options(self, options: Mapping[str, Any] | None) -> tuple[bytes, int] | None:
+        """Options of a reset, as the kernel takes them."""
+        if not options:
+            return None
+        read: tuple[bytes, int] = _native.read_reset_options(self._env_class, dict(options))
+        return read
+
+    def shown(self, told: np.ndarray | None) -> Any:
+        """The last batch. Its rows belong to whoever asks for them."""
+        self._is_open = False
+        return self._batch
+
+    def over(self) -> np.ndarray:
+        """Whose episode is over. Waits for the GPU."""
+        over: np.ndarray = np.frombuffer(self.envs.phases(self.stream()), np.uint8) == _ENDED
+        return over
+
+    def take_bad(self) -> int | None:
+        """The env of the least id that was given a bad action since this was asked; None: none was. Waits."""
+        _failures, bad, _failed = self.envs.notes(self.stream())
+        if bad is not None:
+            self.envs.clear_notes(self.stream())
+        found: int | None = bad
+        return found
+
+    def failures(self) -> int:
+        """How many steps have failed. Waits for the GPU."""
+        return int(self.envs.notes(self.stream())[0])
+
+    def episodes(self) -> int:
+        """How many have ended. Waits for the GPU."""
+        return int(self.envs.episodes(self.stream()))
+
+    def bytes(self) -> int:
+        """The size of the envs, and of the results of a step."""
+        return int(self.envs.env_bytes + self.envs.batch_bytes)
+
+    def is_lost(self) -> bool:
+        return False
+
+    def whole(self) -> State:
+        """All that decides how the envs go on. Waits for the GPU."""
+        state: State = self.envs.read(self.stream())
+        return state
+
+    def set_now(self, state: State) -> None:
+        """Goes on from what another program was."""
+        self.envs.write(state, self.stream())
+
+    def functional(self, seeds: Sequence[int]) -> Any:
+        raise UnsupportedError("functional: the envs of this pool are a kernel, and no functions of JAX")

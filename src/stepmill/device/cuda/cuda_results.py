@@ -1,0 +1,114 @@
+"""Results of a kernel: tensors of torch or arrays of JAX over its memory, or copies for numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from stepmill.device.cuda import driver
+from stepmill.device.cuda.cuda_program import CudaProgram
+from stepmill.device.device_results import DeviceResults, Shown
+from stepmill.settings import Settings
+from stepmill.values.spaces import FlatSpace
+from stepmill.values.trees import map_tree
+
+
+class Capsule:
+    """An array of a batch, for libraries that take over what speaks DLPack."""
+
+    def __init__(self, capsule: Any, gpu: int) -> None:
+        self._capsule, self._gpu = capsule, gpu
+
+    def __dlpack__(self, **given: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return driver.MEMORY_KIND, self._gpu
+
+
+class CudaResults(DeviceResults):
+    """Makes results of batches.
+
+    Args:
+        observation: The space of observations.
+        infos: The names of the env's own infos.
+        settings: Of the pool.
+        program: It.
+    """
+
+    def __init__(self, observation: FlatSpace, infos: Sequence[str], settings: Settings, program: CudaProgram) -> None:
+        super().__init__(observation, settings)
+        self._program, self._infos = program, infos
+        self._count = len(observation.leaves)
+        self._same_step = settings.autoreset == "same_step"
+        self._arrays = self._maker()
+
+    def _maker(self) -> Callable[[Any], Sequence[Any]]:
+        """Makes arrays of the pool's library of a batch."""
+        if self._output == "torch":
+            import torch
+
+            self._torch = torch
+            names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+            self._kinds = {getattr(torch, name): np.dtype(name).kind for name in names}
+            api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+            if api is not None:
+                return lambda batch: batch.tensors(api)
+            return self._by_capsules(torch.from_dlpack)
+        self._torch = None
+        if self._output == "jax":
+            import jax
+
+            return self._by_capsules(jax.dlpack.from_dlpack)
+        return lambda batch: batch.arrays(self._program.stream())
+
+    def _by_capsules(self, make: Callable[[Any], Any]) -> Callable[[Any], Sequence[Any]]:
+        return lambda batch: [make(Capsule(one, self._program.gpu)) for one in batch.capsules()]
+
+    def array_on_device(self, given: Any) -> Any:
+        """A tensor on the GPU of this pool; None if it is something else, which is read on the host."""
+        torch = self._torch
+        if torch is None or not isinstance(given, torch.Tensor):
+            return None
+        is_here = given.device.index == self._program.gpu if given.is_cuda else driver.MEMORY_KIND == 1
+        return given.detach() if is_here else None
+
+    def kind_of(self, array: Any) -> str | None:
+        return self._kinds.get(array.dtype)
+
+    def _as_they_are(self, batch: Any, ids: np.ndarray | None) -> tuple[Any, ...]:
+        arrays = self._arrays(batch)
+        if ids is not None:
+            arrays = [one[ids] for one in arrays]
+        return self._tuple_of(arrays)
+
+    def _tuple_of(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """The arrays of a batch, in the form of a result (cpp/core/gpu/gpu_envs.h says in which order they come)."""
+        reward, terminated, truncated, ended, env_id, elapsed, length, total = arrays[-8:]
+        observation, infos = self._part(arrays, 0)
+        info = {"elapsed_step": elapsed, "episode_return": total, "_episode_return": ended}
+        info |= {"episode_length": length, "_episode_length": ended, **infos}
+        if self._same_step:
+            final_obs, final_info = self._part(arrays, self._count + 2 * len(self._infos))
+            info |= {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended}
+        return observation, reward, terminated, truncated, self._with_ids(env_id, info)
+
+    def _part(self, arrays: Sequence[Any], first: int) -> tuple[Any, dict[str, Any]]:
+        """An observation, and the env's own infos with their masks."""
+        tree = self._observation.tree
+        observation = arrays[first] if tree == 0 else map_tree(lambda leaf: arrays[first + leaf], tree)
+        if not self._infos:
+            return observation, {}
+        values, masks = first + self._count, first + self._count + len(self._infos)
+        infos = {name: arrays[values + i] for i, name in enumerate(self._infos)}
+        return observation, infos | {f"_{name}": arrays[masks + i] for i, name in enumerate(self._infos)}
+
+    def _on_host(self, batch: Any) -> Shown:
+        shown = Shown(*self._tuple_of(batch.arrays(self._program.stream())))
+        own = {"env_id", "players"}
+        return shown._replace(info={name: one for name, one in shown.info.items() if name not in own})
+
+    def _each(self, function: Callable[[np.ndarray], np.ndarray], info: Any) -> Any:
+        return map_tree(function, info)

@@ -1,0 +1,6 @@
+"""The driver of NVIDIA, as the engine calls it. Tests put another one in its place, whose GPU is the host."""
+
+from __future__ import annotations
+
+LIBRARY = "libcuda.so.1"
+MEMORY_KIND = 2  # of its memory, as DLPack has it

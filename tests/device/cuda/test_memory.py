@@ -1,0 +1,205 @@
+"""What is taken of a GPU and its driver, and that all of it is given back."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepmill.errors import UnsupportedError
+from support.host_kernels import CPU, Kernels, Place, Twin
+
+NOTHING = {"allocated": 0, "events": 0, "modules": 0, "retained": 0}
+NUM_ENVS = 4
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(kernels: Kernels) -> Iterator[None]:
+    gc.collect()
+    assert kernels.left() == NOTHING
+    yield
+    gc.collect()
+    assert kernels.left() == NOTHING
+
+
+@contextmanager
+def memory_left(kernels: Kernels, bytes: int) -> Iterator[None]:
+    left = ctypes.c_size_t.in_dll(kernels.driver, "fake_memory")
+    before = left.value
+    left.value = bytes
+    try:
+        yield
+    finally:
+        left.value = before
+
+
+def test_results_that_are_kept_are_not_written_to(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    action = np.zeros(NUM_ENVS, np.int64)
+    kept = [twin.envs.step((action.ctypes.data,), 0) for _ in range(3)]
+    copies = [batch.arrays(0) for batch in kept]
+    for _ in range(5):
+        twin.envs.step((action.ctypes.data,), 0)
+    for batch, copy in zip(kept, copies, strict=True):
+        for one, other in zip(batch.arrays(0), copy, strict=True):
+            assert np.array_equal(one, other)
+    twin.close()
+
+
+def test_memory_of_results_is_used_again(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    action = np.zeros(NUM_ENVS, np.int64)
+    twin.envs.step((action.ctypes.data,), 0)
+    allocated = kernels.count("allocated")
+    for _ in range(100):
+        twin.envs.step((action.ctypes.data,), 0)
+    assert kernels.count("allocated") == allocated
+    twin.close()
+
+
+def test_a_tensor_keeps_its_memory_when_all_else_is_gone(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    action = np.zeros(NUM_ENVS, np.int64)
+    batch = twin.envs.step((action.ctypes.data,), 0)
+    expected = batch.arrays(0)[0]
+    observation = np.from_dlpack(Exported(batch.capsules()[0]))
+    del batch
+    twin.close()
+    gc.collect()
+    assert kernels.left() != NOTHING
+    assert np.array_equal(observation, expected)
+    # Whichever thread lets go of it, and that thread has no context of its own.
+    held = [observation]
+    del observation
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+
+
+class Exported:
+    """What offers a capsule, as a library of arrays wants to have it."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU, 0
+
+
+def test_results_for_another_stream_wait_for_the_first(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    action = np.zeros(NUM_ENVS, np.int64)
+    one, other = 16, 32  # the driver does not look at them
+    before = kernels.count("waits")
+    for stream in (one, one, one):
+        twin.envs.step((action.ctypes.data,), stream)
+    assert kernels.count("waits") == before
+    twin.envs.step((action.ctypes.data,), other)
+    assert kernels.count("waits") == before + 1
+    kept = [twin.envs.step((action.ctypes.data,), stream) for stream in (one, other)]
+    del kept
+    before = kernels.count("waits")
+    for stream in (other, one, other, one):  # each has its own now
+        twin.envs.step((action.ctypes.data,), stream)
+    assert kernels.count("waits") == before
+    twin.close()
+
+
+def test_a_step_is_one_launch(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=300)  # of several blocks
+    action = np.zeros(300, np.int64)
+    before = kernels.count("launches")
+    for _ in range(10):
+        twin.envs.step((action.ctypes.data,), 0)
+    assert kernels.count("launches") == before + 10
+    twin.close()
+
+
+def test_no_memory_for_envs(kernels: Kernels) -> None:
+    with memory_left(kernels, 1000), pytest.raises(RuntimeError, match=r"GPU 0 has no 0\.00 GiB left for 4 envs: take"):
+        Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    gc.collect()
+    assert kernels.left() == NOTHING
+
+
+def test_no_memory_for_results(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    action = np.zeros(NUM_ENVS, np.int64)
+    kept = twin.envs.step((action.ctypes.data,), 0)
+    state = twin.envs.read(0)
+    with memory_left(kernels, 100), pytest.raises(RuntimeError, match="take fewer, or let go of earlier results"):
+        twin.envs.step((action.ctypes.data,), 0)
+    assert twin.envs.read(0) == state
+    del kept  # its memory serves again
+    with memory_left(kernels, 100):
+        twin.envs.step((action.ctypes.data,), 0)
+    twin.close()
+
+
+def test_what_a_gpu_does_not_take(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    place, form = Place.of("CartPole-v1"), twin.form
+    arguments: dict[str, Any] = {"configs": [{}] * NUM_ENVS, "seeds": list(range(NUM_ENVS))}
+    with pytest.raises(RuntimeError, match="GPU 7: invalid device ordinal"):
+        kernels.envs(form, place, device=7, **arguments)
+    with pytest.raises(RuntimeError, match="there is no driver of NVIDIA: "):
+        kernels.envs(form, place, library="/nowhere/libcuda.so.1", **arguments)
+    with pytest.raises(RuntimeError, match="the driver of NVIDIA is too old: it has no cuInit"):
+        kernels.envs(form, place, library=str(kernels.compile(form.source(place))), **arguments)
+    with pytest.raises(RuntimeError, match="GPU 0 does not take the compiled env: error 200"):
+        kernels.envs(form, place, image=b"/nowhere/kernel\0", **arguments)
+    twin.close()
+
+
+def test_a_class_that_cannot_be_copied(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=1)
+    with pytest.raises(UnsupportedError, match="Probe cannot be copied to a GPU: its class does not say kPlainMemory"):
+        kernels.envs(twin.form, Place.of("CartPole-v1"), env_class="Probe", configs=[{}], seeds=[1])
+    twin.close()
+
+
+def test_a_child_has_no_part_in_it(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    action = np.zeros(NUM_ENVS, np.int64)
+    batch = twin.envs.step((action.ctypes.data,), 0)
+    tensors = list(batch.capsules())
+    before, expected = kernels.left(), batch.arrays(0)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            tensors.clear()
+            del batch
+            del twin.envs
+            gc.collect()
+            code = 0 if kernels.left() == before else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert kernels.left() == before
+    for one, other in zip(batch.arrays(0), expected, strict=True):
+        assert np.array_equal(one, other)
+    tensors.clear()
+    del batch
+    twin.close()
+
+
+def test_two_sets_of_envs_know_nothing_of_each_other(kernels: Kernels) -> None:
+    one, other = (Twin(kernels, "Taxi-v3", num_envs=NUM_ENVS, seed=seed) for seed in (5, 5))
+    for _ in range(20):
+        action = one.sample()
+        rows = [one.kernel_step(action), other.kernel_step(action)]
+        assert all(np.array_equal(rows[0][name], rows[1][name]) for name in rows[0])
+    one.close()
+    other.kernel_step(other.sample())
+    other.close()

@@ -1,0 +1,140 @@
+"""Every class that a GPU can step, compiled for GPUs: by NVIDIA's compiler, which needs no GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import stepmill
+from stepmill.device.cuda import nvrtc
+from stepmill.errors import CompileError, MissingPackageError
+from stepmill.registry.records import records
+from support.host_kernels import MODES, ROOT, Form, Place, definitions, headers
+
+ARCHITECTURES = (80, 90, 100)  # A100, H100, B200
+TASKS = {
+    "Acrobot": "Acrobot-v1",
+    "CartPole": "CartPole-v1",
+    "MountainCar": "MountainCar-v0",
+    "MountainCarContinuous": "MountainCarContinuous-v0",
+    "Pendulum": "Pendulum-v1",
+    "Blackjack": "Blackjack-v1",
+    "Catch": "Catch-v0",
+    "CliffWalking": "CliffWalking-v1",
+    "FrozenLake": "FrozenLake-v1",
+    "NChain": "NChain-v0",
+    "Taxi": "Taxi-v3",
+    "Moving": "Moving-v0",
+    "Sliding": "Sliding-v0",
+    "Template": "Template-v0",
+}
+HOST_ONLY = {
+    "Probe": "it reads files, and says what it was told to in strings",
+    "TemplatePlayers": "the rows of a kernel are those of one player",
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiler() -> None:
+    try:
+        nvrtc.version()
+    except MissingPackageError as error:
+        pytest.skip(str(error))
+
+
+def kernel_of(task: str, autoreset: str) -> str:
+    place = Place.of(task)
+    with stepmill.make(task, num_envs=1, autoreset=autoreset) as pool:
+        return Form.of(pool, place.env_class).source(place)
+
+
+def test_every_class_runs_on_a_gpu_or_says_why_not() -> None:
+    classes = {record.native for record in records() if record.simulator is None}
+    assert classes & headers().keys() == {*TASKS, *HOST_ONLY}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", TASKS)
+def test_a_class_compiles_for_every_gpu_that_we_know(name: str, architecture: int) -> None:
+    mode = MODES[ARCHITECTURES.index(architecture)]  # each in one of them
+    image = nvrtc.compile_kernel(kernel_of(TASKS[name], mode), architecture, [], definitions())
+    assert image.startswith(b"\x7fELF")
+    assert b"stepmill_step" in image
+
+
+@pytest.mark.parametrize("file", ["coin.h", "cart_pole.h"])
+@pytest.mark.usefixtures("one_cache")
+def test_an_env_of_one_file_compiles_for_a_gpu(file: str) -> None:
+    library = stepmill.compile(ROOT / "examples/own_envs" / file)
+    place = Place.of(library)
+    with stepmill.make(library, num_envs=1) as pool:
+        source = Form.of(pool, place.env_class).source(place)
+    assert nvrtc.compile_kernel(source, 90, [ROOT / "examples/own_envs"], definitions()).startswith(b"\x7fELF")
+
+
+ENV = """
+#include <stepmill/env.h>
+{include}
+class Odd {{
+ public:
+  static constexpr bool kPlainMemory = true;
+  static stepmill::EnvSpec spec(const stepmill::Config&);
+  explicit Odd(const stepmill::Config&);
+  void reset(stepmill::Rng& rng, const stepmill::Options&) {{ place_ = rng.random(); }}
+  stepmill::Outcome step(const stepmill::ActionRow& action, stepmill::Rng& rng) {{
+    {step}
+    return {{place_, false, false}};
+  }}
+  void observe(const stepmill::Row& row) const {{ *row.observation<double>() = place_; }}
+
+ private:
+  double place_;
+}};
+"""
+KERNEL = """
+#include "gpu/prelude.h"
+#include "odd.h"
+#include "gpu/kernel.h"
+struct Form {
+  static constexpr sm_autoreset kAutoreset = SM_NEXT_STEP;
+  using Observation = stepmill::gpu::Arrays<8>;
+  using Info = stepmill::gpu::Arrays<>;
+  using Action = stepmill::gpu::Arrays<8>;
+  static bool put_in_space(void* const*) { return false; }
+};
+STEPMILL_GPU_ENV(Odd, Form)
+"""
+
+
+def compile_odd(folder: Path, step: str, include: str = "") -> bytes:
+    (folder / "odd.h").write_text(ENV.format(step=step, include=include))
+    return nvrtc.compile_kernel(KERNEL, 90, [folder])
+
+
+def test_an_env_that_only_computes_compiles(tmp_path: Path) -> None:
+    step = """
+      std::array<double, 4> parts{};
+      for (double& part : parts) part = rng.normal();
+      place_ = std::clamp(std::accumulate(parts.begin(), parts.end(), 0.0), -1.0, std::pow(2.0, 0.5));
+      if (!std::isfinite(place_)) throw std::runtime_error("lost at " + std::to_string(place_));
+      try { place_ += action.index(); } catch (...) { place_ = 0; }
+    """
+    includes = "#include <array>\n#include <numeric>\n#include <cmath>\n#include <algorithm>"
+    assert compile_odd(tmp_path, step, includes).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(
+    ("step", "include", "named"),
+    [
+        ("std::vector<double> all(3); all.push_back(1.0); place_ = all[0];", "#include <vector>", "vector"),
+        ('std::string text = "a"; text += "b"; place_ = text.size();', "#include <string>", "string"),
+        ("try { place_ = 1; } catch (const std::exception& error) { place_ = *error.what(); }", "", '"error"'),
+        ("place_ = 1;", "#include <unordered_map>", "unordered_map"),
+        ("place_ = read_sensor();", "", '"read_sensor"'),
+    ],
+)
+def test_the_log_names_what_a_gpu_does_not_have(tmp_path: Path, step: str, include: str, named: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_odd(tmp_path, step, include)
+    assert named in caught.value.output
