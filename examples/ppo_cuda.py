@@ -216,7 +216,9 @@ class Trainer:
         """``update``, recorded once, for the GPU to replay."""
         torch.cuda.synchronize()
         aside = torch.cuda.Stream()
-        with torch.cuda.stream(aside):  # libraries set themselves up in a first call, which a recording has no place for
+        with torch.cuda.stream(
+            aside
+        ):  # libraries set themselves up in a first call, which a recording has no place for
             self.begin()
             self.update()
         torch.cuda.current_stream().wait_stream(aside)

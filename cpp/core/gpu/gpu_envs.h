@@ -23,7 +23,8 @@ struct GpuForm {
   bool same_step = false;
 };
 
-// The version of a GPU's instructions, such as 90. Throws std::runtime_error if there is no such GPU.
+// The version of a GPU's instructions, such as 90. Throws std::runtime_error if there is no driver, GpuError if there is no
+// such GPU.
 int gpu_architecture(const char* library, int device);
 
 class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
@@ -36,7 +37,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
 
   class Batch;
 
-  // `image`: the compiled kernel. Throws std::runtime_error if the GPU or its memory cannot be had.
+  // `image`: the compiled kernel. Throws GpuError if the GPU or its memory cannot be had.
   GpuEnvs(const char* library, int device, std::span<const std::byte> image, std::int32_t num_envs, GpuForm form,
           std::int32_t max_episode_steps);
   ~GpuEnvs();

@@ -20,6 +20,7 @@ from stepmill.errors import (
     ActionError,
     ClosedError,
     ConcurrentUseError,
+    EnvError,
     ForkedError,
     InFlightError,
     InputError,
@@ -166,6 +167,21 @@ class DevicePool(Uncopyable):
         return self._hand_out(result)
 
     step_all = step
+
+    def graph_step(self, action: Any) -> Any:
+        """Steps all envs into arrays that are the same each time, by nothing that a CUDA graph cannot record."""
+        with self._free():
+            if self._settings.autoreset == "disabled":
+                raise UnsupportedError(
+                    "graph_step: with autoreset='disabled' the pool would wait for the GPU to learn whose episode is "
+                    "over: make it with autoreset='next_step' or 'same_step'"
+                )
+            self._check_can_act()
+            result = self._results.of_graph_step(self.program, self.action, action)
+            now = self._standing
+            steps, batches = now.steps + self.num_envs, now.batches + 1
+            self._stood = now._replace(waits=self._none, steps=steps, batches=batches)
+        return result
 
     def _send(self, action: Any, env_id: Any) -> None:
         moved = self._on_device(action) if env_id is None else None
@@ -460,7 +476,7 @@ class DevicePool(Uncopyable):
         return pictures
 
     def figures(self) -> dict[str, Any]:
-        """For ``stats``. Waits for the device, and raises if an env was given a bad action there."""
+        """For ``stats``. Waits for the device, and raises what ``check`` raises."""
         return self.use(self._figures)
 
     def _figures(self) -> dict[str, Any]:
@@ -471,7 +487,7 @@ class DevicePool(Uncopyable):
             "batches": now.batches,
             "steps": now.steps,
             "episodes": self.program.episodes(),
-            "failures": 0,
+            "failures": self.program.failures(),
             "restarts": 0,
             "steps_per_second": now.steps / seconds,
             "in_flight": self.in_flight_count,
@@ -479,7 +495,7 @@ class DevicePool(Uncopyable):
         }
 
     def check(self) -> None:
-        """Raises if an env was given a bad action on the device since this was asked. Waits for the device."""
+        """Raises if an env was given a bad action on the device, or failed, since this was asked. Waits for the device."""
         self.use(self._check)
 
     def _check(self) -> None:
@@ -489,6 +505,13 @@ class DevicePool(Uncopyable):
                 f"env {bad} was given an action outside {self.source.action_space}, in an array on the device, which "
                 "nobody looked at then. It acted with the nearest one in the space, or with NaN. Check what your "
                 "program sends, or send numpy's arrays, which are checked at once"
+            )
+        failed = self.program.take_failed()
+        if failed is not None:
+            raise EnvError(
+                f"env {failed} failed: its code threw an exception, which a GPU cannot show. Its row is truncated, with "
+                "reward 0 and an observation of zeros, and a reset comes next. backend='thread' shows the exception",
+                env_id=failed,
             )
 
     def functional(self) -> Any:
@@ -503,7 +526,7 @@ class DevicePool(Uncopyable):
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Lets go of the arrays, then raises if an env was given a bad action that nobody was told of."""
+        """Lets go of the arrays, then raises what ``check`` raises, if nobody was told of it."""
         if self._closed:
             return
         if self.forked:

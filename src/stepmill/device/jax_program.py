@@ -183,6 +183,13 @@ class JaxProgram:
         self.now = self.now._replace(notes=self.now.notes._replace(bad=none))
         return int(bad[0])
 
+    def take_failed(self) -> None:
+        """The functions of a world raise nothing."""
+
+    def failures(self) -> int:
+        """Nor do they fail."""
+        return 0
+
     def read_options(self, options: Mapping[str, Any] | None) -> None:
         """Options of a reset, of which worlds have none."""
         if options:
