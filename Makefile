@@ -168,9 +168,15 @@ integrations: $(INTEGRATIONS)/.installed  ## our drop-ins beside the libraries t
 	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
 	$(INTEGRATIONS)/bin/python -m pytest tests/sources/test_jit.py -m "slow or not slow"
 
-# Tensors on a GPU, on a machine that has one.
-test-cuda: $(INTEGRATIONS)/.installed  ## tensors on a GPU
+# On a machine with a GPU: tensors there, native envs there, and, with the tool of a CUDA toolkit, what kernels do to memory.
+test-cuda: $(INTEGRATIONS)/.installed  ## tensors and native envs on a GPU
+	$(INTEGRATIONS)/bin/pip install --quiet "stepmill[cuda]"
 	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop/torch tests/interop/torchrl -k cuda
+	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/device/gpu $(if $(FILTER),-k "$(FILTER)")
+	if command -v compute-sanitizer; then for tool in memcheck racecheck; do \
+	  PYTHONPATH=tests compute-sanitizer --tool $$tool --error-exitcode 1 \
+	    $(INTEGRATIONS)/bin/python -m support.gpu_walk || exit 1; done; \
+	else echo "no compute-sanitizer (a CUDA toolkit has it): memory was not checked"; fi
 
 $(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built
 	$(@D)/bin/pip install --quiet "torch==2.13.0" "ray[rllib]>=2.40" "pytest>=8" "$$(ls $(WHEEL)/*.whl)[cli,ray,atari]"
@@ -389,6 +395,12 @@ examples: $(INTEGRATIONS)/.installed $(JAX)/.installed  ## the examples that lea
 	for seed in 1 2 3; do \
 	  $(JAX)/bin/python examples/ppo_jax.py --seed $$seed --log build/curves/ppo_jax-$$seed.jsonl || exit 1; \
 	  $(JAX)/bin/python examples/ppo_jax.py --env-id brax:inverted_pendulum --seed $$seed || exit 1; done
+
+# The same on a machine with a GPU.
+examples-cuda: $(INTEGRATIONS)/.installed  ## the example that trains on a GPU alone, to the end, with several seeds
+	mkdir -p build/curves
+	for seed in 1 2 3; do \
+	  $(INTEGRATIONS)/bin/python examples/ppo_cuda.py --seed $$seed --log build/curves/ppo_cuda-$$seed.jsonl || exit 1; done
 
 ##@ Publishing
 

@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks import (
     atari_parts,
     bare,
+    cuda_parts,
     family_parts,
     manager_parts,
     mujoco_parts,
@@ -182,6 +183,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "sessions": waiting_parts.sessions,
     "xla": xla_parts.xla,
     "worlds": world_parts.worlds,
+    "cuda": cuda_parts.cuda,
     "ray": ray_parts.ray,
     "ray-sizing": ray_costs.sizing,
     "sb3": sb3_parts.sb3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from benchmarks import ray_sizing, waiting_parts, world_parts, xla_parts
+from benchmarks import cuda_parts, ray_sizing, waiting_parts, world_parts, xla_parts
 from benchmarks.cells import (
     MISSING,
     Results,
@@ -555,6 +555,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sessions": ("sessions", waiting_parts.sessions_table),
     "xla": ("xla", xla_parts.xla_table),
     "worlds": ("worlds", world_parts.worlds_table),
+    "cuda": ("cuda", cuda_parts.cuda_table),
     "sb3": ("sb3", sb3),
     "sb3-training": ("sb3", sb3_training),
     "training": ("training", training),

@@ -5,10 +5,10 @@
     python examples/ppo_cuda.py --num-envs 16384 --seed 3
     python examples/ppo_cuda.py --backend thread --num-envs 256  # without a GPU: envs on C++ threads
 
-Each env is a thread of the GPU, so there are thousands of them, and an update needs a few steps of each only. What costs
-time then is telling the GPU what to do. So all that an update does is recorded once, and replayed: of steps, the graph
-holds `pool.graph_step`, whose results are always in the same tensors. The program waits for the GPU once per update, to
-print how it is doing.
+Each env is a thread of the GPU, so there are thousands of them, and an update needs only a few steps of each. What
+takes time then is telling the GPU what to do. So all that an update does is recorded once and replayed. The steps in it
+are those of `pool.graph_step`, whose results are always in the same tensors. The program waits for the GPU once per
+update, to print how it is doing.
 
 Trains, then plays 100 episodes of envs with other seeds and prints their mean return.
 """
@@ -216,9 +216,7 @@ class Trainer:
         """``update``, recorded once, for the GPU to replay."""
         torch.cuda.synchronize()
         aside = torch.cuda.Stream()
-        with torch.cuda.stream(
-            aside
-        ):  # libraries set themselves up in a first call, which a recording has no place for
+        with torch.cuda.stream(aside):  # a first time, in which libraries set themselves up: that cannot be recorded
             self.begin()
             self.update()
         torch.cuda.current_stream().wait_stream(aside)
@@ -275,9 +273,10 @@ def wait(args: argparse.Namespace) -> None:
 def show(args: argparse.Namespace, trainer: Trainer, number: int, began: float) -> None:
     """Prints how it is doing."""
     mean = (trainer.returned / trainer.episodes).item()  # waits; NaN where no episode has ended
-    steps, seconds = (number + 1) * args.num_envs * args.num_steps, time.perf_counter() - began
+    batch, seconds = args.num_envs * args.num_steps, time.perf_counter() - began
+    steps = (number + 1) * batch
     print(
-        f"\r{steps:>11,} of {args.updates * args.num_envs * args.num_steps:,} steps, {steps / seconds:,.0f} per second, "
+        f"\r{steps:>11,} of {args.updates * batch:,} steps, {steps / seconds:,.0f} per second, "
         f"mean return {mean:.1f}   ",
         end="",
         flush=True,
@@ -290,7 +289,6 @@ def show(args: argparse.Namespace, trainer: Trainer, number: int, began: float) 
 # ---- what it has learned ---------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def evaluate(args: argparse.Namespace, agent: Agent) -> torch.Tensor:
     """The returns of the first episode of each of some envs, with the best action in each step."""
     envs = make_envs(args, args.episodes, args.seed + OTHER_SEEDS)
@@ -298,7 +296,8 @@ def evaluate(args: argparse.Namespace, agent: Agent) -> torch.Tensor:
     returns = torch.zeros(args.episodes, device=args.device)
     goes_on = torch.ones(args.episodes, dtype=torch.bool, device=args.device)
     while goes_on.any():
-        choice = agent.log_probs(flat(obs)).argmax(-1)
+        with torch.no_grad():
+            choice = agent.log_probs(flat(obs)).argmax(-1)
         obs, reward, terminated, truncated, _ = envs.step(agent.for_env(choice))
         returns += reward * goes_on
         goes_on &= ~(terminated | truncated)

@@ -194,7 +194,8 @@ def make(
             processes), ``"inline"`` (all in the calling thread), ``"ray"`` or ``stepmill.Ray(...)`` (actors of a Ray
             cluster, each of which runs its envs by ``"auto"``) or ``"auto"``: threads for native envs; Python envs in
             worker processes, or in the calling thread if a short trial of one extra env shows that this is faster.
-            JAX worlds (``"gymnax:CartPole-v1"``) live in arrays, ``"jax"``, and nowhere else.
+            ``"cuda"``: native envs on a GPU, for which their class is compiled. JAX worlds (``"gymnax:CartPole-v1"``)
+            live in arrays, ``"jax"``, and nowhere else.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
             ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.
@@ -212,7 +213,7 @@ def make(
         output: What observations, rewards and flags are: ``"numpy"`` arrays, ``"torch"`` tensors or ``"jax"`` arrays.
             Infos are numpy arrays in any case.
         device: Where they are: ``"cpu"``, or ``"cuda"`` (``"cuda:1"``) for tensors and JAX arrays on a GPU. Where envs
-            run is ``backend``; but JAX worlds run where their arrays are.
+            run is ``backend``; but JAX worlds and the envs of ``backend="cuda"`` run where their arrays are.
         python: Another Python interpreter, or the folder of its environment, that runs the envs with its own packages,
             in worker processes. The same version of stepmill must be installed there.
         env_config: Configurations of single envs, one dict per env, which override ``config``. ``python`` in one of

@@ -100,6 +100,16 @@ def test_ppo_on_atari_learns_while_games_go_on(tmp_path: Path) -> None:
     assert [line["steps"] for line in curve(log)] == [32, 64, 96]
 
 
+def test_ppo_for_gpus_learns_on_threads_too(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    few = ("--backend", "thread", "--num-envs", "64", "--total-steps", "32768", "--minibatches", "2", "--episodes", "5")
+    end = run("ppo_cuda.py", *few, "--log", str(log))
+    assert "over 5 episodes" in end
+    learned = curve(log)
+    assert [line["steps"] for line in learned] == list(range(2048, 32769, 2048))
+    assert learned[-1]["return"] > 2 * learned[0]["return"]
+
+
 def test_dqn_over_a_manager_prints_what_it_reached() -> None:
     assert "over 5 episodes" in run("managers_dqn.py", "--total-steps", "2100", "--episodes", "5")
 

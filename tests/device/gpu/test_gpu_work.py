@@ -1,0 +1,202 @@
+"""Work on a real GPU that is under way: streams, graphs, pools that are dropped, a fork, memory that is full."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepmill
+from stepmill.errors import ActionError, ForkedError, UnsupportedError
+from support.processes import child, went_well
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.usefixtures("one_cache")
+
+NUM_ENVS = 5000
+TASK = "Taxi-v3"  # without sines: equal bit for bit
+
+
+def on_gpu(num_envs: int = NUM_ENVS, **arguments: Any) -> Any:
+    return stepmill.make(TASK, num_envs=num_envs, seed=1, backend="cuda", output="torch", **arguments)
+
+
+def drawn(steps: int, num_envs: int = NUM_ENVS) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 6, (steps, num_envs))
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[np.ndarray]:
+    """What threads show after each of these steps: observations, and rewards."""
+    with stepmill.make(TASK, num_envs=NUM_ENVS, seed=1, backend="thread") as pool:
+        pool.reset()
+        return [pool.step(action)[:2] for action in drawn(60)]
+
+
+def assert_steps(got: list[Any], expected: list[Any]) -> None:
+    for step, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        np.testing.assert_array_equal(ours[0].cpu().numpy(), theirs[0], err_msg=f"step {step}")
+        np.testing.assert_array_equal(ours[1].cpu().numpy(), theirs[1].astype(np.float32), err_msg=f"step {step}")
+
+
+def test_nothing_that_was_given_out_is_written_to_again(expected: list[Any]) -> None:
+    with on_gpu() as pool:
+        pool.reset()
+        actions = torch.from_numpy(drawn(60)).cuda()
+        got = [pool.step(action)[:2] for action in actions]
+    assert_steps(got, expected)
+
+
+def test_two_streams_take_turns(expected: list[Any]) -> None:
+    actions = torch.from_numpy(drawn(60)).cuda()
+    torch.cuda.synchronize()
+    streams = torch.cuda.Stream(), torch.cuda.Stream()
+    heavy = torch.ones(2000, 2000, device="cuda")
+    got = []
+    with on_gpu() as pool:
+        pool.reset()
+        torch.cuda.synchronize()
+        for step, action in enumerate(actions):
+            here, before = streams[step % 2], streams[1 - step % 2]
+            here.wait_stream(before)
+            with torch.cuda.stream(here):
+                heavy = heavy @ heavy.T / 2000  # so that work is still under way when the other stream comes
+                obs, reward, *_ = pool.step(action)
+                got.append((obs.clone(), reward.clone()))
+                del obs, reward  # their memory may be used by the next step, which is in the other stream
+        torch.cuda.synchronize()
+    assert_steps(got, expected)
+
+
+def test_two_pools_do_not_disturb_each_other(expected: list[Any]) -> None:
+    actions = torch.from_numpy(drawn(60)).cuda()
+    with on_gpu() as one, on_gpu(autoreset="same_step", max_episode_steps=3) as other:
+        one.reset(), other.reset()
+        got = []
+        for action in actions:
+            got.append(one.step(action)[:2])
+            other.step(action)
+    assert_steps(got, expected)
+
+
+def test_a_graph_steps_like_the_pool(expected: list[Any]) -> None:
+    actions = torch.from_numpy(drawn(60)).cuda()
+    action = actions[0].clone()
+    got = []
+    with on_gpu() as pool:
+        pool.reset()
+        obs, reward, *_ = pool.graph_step(action)
+        got.append((obs.clone(), reward.clone()))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            again, *_ = pool.graph_step(action)
+        assert again.data_ptr() == obs.data_ptr()
+        for one in actions[1:]:
+            action.copy_(one)
+            graph.replay()
+            got.append((obs.clone(), reward.clone()))
+        del graph
+    assert_steps(got, expected)
+
+
+def test_a_graph_of_many_steps_with_a_policy_inside() -> None:
+    with on_gpu() as by_graph, on_gpu() as by_steps:
+        by_graph.reset()
+        obs, _ = by_steps.reset()
+        action = torch.zeros(NUM_ENVS, dtype=torch.int64, device="cuda")
+        shown, *_ = by_graph.graph_step(action)
+        obs, *_ = by_steps.step(action)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(10):
+                action.copy_((shown * 7 + 3) % 6)
+                by_graph.graph_step(action)
+        for _ in range(5):
+            graph.replay()
+            for _ in range(10):
+                obs, *_ = by_steps.step((obs * 7 + 3) % 6)
+            assert torch.equal(shown, obs)
+        del graph
+
+
+def test_a_pool_that_is_dropped_while_it_works_leaves_nothing() -> None:
+    def work() -> Any:
+        pool = on_gpu(200_000)
+        pool.reset()
+        actions = torch.from_numpy(drawn(2, 200_000)).cuda()
+        heavy = torch.ones(4000, 4000, device="cuda")
+        for i in range(100):
+            heavy = heavy @ heavy.T / 4000
+            last = pool.step(actions[i % 2])
+        return last[0]
+
+    gc.collect()
+    torch.cuda.synchronize()
+    work()
+    torch.cuda.empty_cache()
+    before = torch.cuda.mem_get_info()[0]
+    for _ in range(3):
+        last = work()  # the pool is gone, and its steps are not done
+        assert int(last.max()) < 500
+        del last
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    assert before - torch.cuda.mem_get_info()[0] <= 64 << 20
+
+
+def test_tensors_outlive_their_pool(expected: list[Any]) -> None:
+    pool = on_gpu()
+    pool.reset()
+    got = [pool.step(action)[:2] for action in torch.from_numpy(drawn(60)).cuda()]
+    pool.close()
+    del pool
+    gc.collect()
+    assert_steps(got, expected)
+
+
+def test_a_fork_leaves_the_pool_to_the_parent(expected: list[Any]) -> None:
+    actions = torch.from_numpy(drawn(60)).cuda()
+    with on_gpu() as pool:
+        pool.reset()
+        got = [pool.step(action)[:2] for action in actions[:30]]
+
+        def in_child() -> None:
+            with pytest.raises(ForkedError):
+                pool.step(actions[0])
+            got.clear()
+            pool.close()
+            gc.collect()
+
+        assert went_well(child(in_child))
+        got += [pool.step(action)[:2] for action in actions[30:]]
+    assert_steps(got, expected)
+
+
+def test_bad_actions_on_the_gpu_are_told_of_later() -> None:
+    pool = on_gpu()
+    pool.reset()
+    action = torch.zeros(NUM_ENVS, dtype=torch.int64, device="cuda")
+    action[4321] = 6
+    pool.step(action)
+    with pytest.raises(ActionError, match="env 4321 was given an action outside"):
+        pool.check()
+    pool.check()
+    pool.close()
+
+
+def test_a_gpu_without_memory_is_an_error_that_leaves_nothing() -> None:
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    taken = torch.empty(free - (300 << 20), dtype=torch.uint8, device="cuda")
+    with pytest.raises(UnsupportedError, match="left for 4000000 envs: take fewer"):
+        on_gpu(4_000_000)
+    before = torch.cuda.mem_get_info()[0]
+    del taken
+    torch.cuda.empty_cache()
+    assert torch.cuda.mem_get_info()[0] > before
+    with on_gpu() as pool:
+        assert pool.reset()[0].shape == (NUM_ENVS,)
