@@ -82,7 +82,8 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   gpu::Notes notes(void* stream);  // waits
   void clear_notes(void* stream);
 
-  // Copies from the GPU, and waits for it.
+  // Copies to the GPU and from it, and wait for it.
+  void copy_to_device(Address to, const void* from, std::size_t bytes, void* stream);
   void copy_to_host(void* to, Address from, std::size_t bytes, void* stream);
   // A copy on the GPU, of numbers of the host.
   class Memory;
@@ -101,7 +102,6 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   gpu::Arguments arguments(const Batch& batch, std::span<const void* const> action) const;
   void launch(gpu::Arguments& arguments, void* stream);
   void give_back(Block block) noexcept;
-  void copy_to_device(Address to, const void* from, std::size_t bytes, void* stream);
 
   CudaDriver driver_;
   const int number_;

@@ -74,7 +74,7 @@ class DevicePool(Uncopyable):
     converts = True  # it hands out arrays of the library that ``output`` says
     num_players, player_kinds = 1, ()
     episode_limits: Sequence[int | None] = ()
-    code = ""
+    state_ways, state_kind = ("arrays",), "arrays"
 
     def __init__(
         self, source: WorldSource | NativeSource, settings: Settings, program: Any, results: DeviceResults
@@ -85,6 +85,8 @@ class DevicePool(Uncopyable):
         self.num_envs = settings.num_envs
         self.observation, self.action = flatten(source.observation_space), flatten(source.action_space)
         self.info_space = None
+        self.code = source.code if isinstance(source, NativeSource) else ""
+        self.device: str = program.place
         self.render_mode = source.render_mode
         self._draw = source.world.draw if isinstance(source, WorldSource) else None
         self.metadata: dict[str, Any] = {"render_modes": [] if self._draw is None else ["rgb_array"]}
@@ -440,17 +442,27 @@ class DevicePool(Uncopyable):
                 "reset() it first"
             )
 
-    def restore(self, read: Callable[..., tuple[Any, np.ndarray | None]], given: Any, env_ids: Any) -> Any:
-        """Gives envs what was read from saved states, and returns what they show."""
+    def restore(self, read: Callable[..., Any], given: Any, env_ids: Any) -> Any:
+        """Gives envs what was read from saved states, and returns what they show.
+
+        ``read`` gives it, whose that is, and what seeds all envs have then; None: those that they have.
+        """
         with self._free():
-            rows, ids = read(given, env_ids)
-            self._move(self._begun(ids), self.program.load, *rows, self._all_ids if ids is None else ids)
+            rows, ids, seeds = read(given, env_ids)
+            standing = self._begun(ids)
+            standing = standing if seeds is None else standing._replace(seeds=seeds)
+            self._move(standing, self.program.load, *rows, self._all_ids if ids is None else ids)
             result = self._shown(True)
         return self._hand_out(result)
 
     def read_envs(self, env_ids: Any) -> np.ndarray | None:
         ids: np.ndarray | None = None if env_ids is None else self._checking_reader().read_envs(env_ids)
         return ids
+
+    @property
+    def known_seeds(self) -> np.ndarray:
+        """The last seed of every env."""
+        return self._standing.seeds
 
     def memory(self) -> tuple[Any, PoolStanding]:
         """All that decides how the pool goes on."""

@@ -57,6 +57,7 @@ class JaxProgram:
 
     def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
+        self.place = "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
         self.here = jax.sharding.SingleDeviceSharding(device)
         self._step, self._step_some = self._compiled(self._trace_step), self._compiled(self._trace_step_some)
         self._reset, self._load = self._compiled(self._trace_reset), self._compiled(self._trace_load)

@@ -135,7 +135,8 @@ class PoolView(Uncopyable):
     def device(self) -> str:
         """Where the arrays are that the pool hands out: ``"cpu"``, or the GPU, such as ``"cuda:0"``."""
         gpu = None if self._output is None else self._output.reader
-        return self._settings.device if gpu is None else f"cuda:{gpu}"
+        place: str = getattr(self._host, "device", self._settings.device)
+        return place if gpu is None else f"cuda:{gpu}"
 
     @property
     def num_players(self) -> int:

@@ -72,6 +72,9 @@ class CudaProgram:
             max_episode_steps=source.max_episode_steps or 0,
         )
         self.num_envs = settings.num_envs
+        self.place = f"cuda:{gpu}"
+        offset = self.envs.table_offset
+        self.table_word = None if offset < 0 else offset // 8  # which word of an env says what table it reads
         self._batch: Any = None  # of the last step
         self._seen: Any = None  # the last batch that was handed out; until then, one takes the rows of more envs
         self._of_graphs: Any = None  # the batch that all calls of graph_step fill
@@ -123,10 +126,10 @@ class CudaProgram:
 
     def load(self, state: State, ids: np.ndarray) -> None:
         """Makes the envs what a state says, and has some of them show it."""
-        self.envs.write(state, self.stream())
         which = np.zeros(self.num_envs, bool)
         which[ids] = True
-        self._command(self._no_action(), self._open(), which.tobytes(), bytes([_RECALL]) * self.num_envs)
+        moved = self._open(), which.tobytes(), bytes([_RECALL]) * self.num_envs
+        _native.call_into(self, "_batch", self.envs.load, state, self._no_action(), self.stream(), *moved)
 
     def graph_step(self, action: Any) -> Any:
         """Steps all envs into a batch that is the same each time, and returns it. After the first call it is one launch."""
@@ -237,9 +240,25 @@ class CudaProgram:
         state: State = self.envs.read(self.stream())
         return state
 
-    def set_now(self, state: State) -> None:
-        """Goes on from what another program was."""
+    def in_flight_rows(self) -> bytes:
+        """What the last batch has. Waits for the GPU."""
+        rows: bytes = self._batch.content(self.stream())
+        return rows
+
+    def table(self, address: int) -> bytes | None:
+        """What envs read there; None if it is no table of theirs. Waits for the GPU."""
+        content: bytes | None = self.envs.table(address, self.stream())
+        return content
+
+    def keep_table(self, content: bytes) -> int:
+        """Where a new table is."""
+        return int(self.envs.keep_table(content, self.stream()))
+
+    def set_now(self, now: tuple[State, bytes | None]) -> None:
+        """Goes on from what another program was, and from rows that nobody has seen."""
+        state, rows = now
         self.envs.write(state, self.stream())
+        self._batch = None if rows is None else self.envs.batch_of(rows, self.stream())
 
     def functional(self, seeds: Sequence[int]) -> Any:
         raise UnsupportedError("functional: the envs of this pool are a kernel, and no functions of JAX")
