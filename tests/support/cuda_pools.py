@@ -1,4 +1,4 @@
-"""Pools of ``backend="cuda"`` without a GPU: their kernels are compiled for the host, and a driver that is none runs them."""
+"""Pools of ``backend="cuda"`` without a GPU: kernels are compiled for the host, and run by a driver that is none."""
 
 from __future__ import annotations
 

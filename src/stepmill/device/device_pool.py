@@ -503,11 +503,11 @@ class DevicePool(Uncopyable):
             "restarts": 0,
             "steps_per_second": now.steps / seconds,
             "in_flight": self.in_flight_count,
-            "memory_bytes": self.program.bytes(),
+            "memory_bytes": self.program.memory_bytes(),
         }
 
     def check(self) -> None:
-        """Raises if an env was given a bad action on the device, or failed, since this was asked. Waits for the device."""
+        """Raises if an env was given a bad action on the device, or failed, since this was asked. Waits for it."""
         self.use(self._check)
 
     def _check(self) -> None:
@@ -521,8 +521,8 @@ class DevicePool(Uncopyable):
         failed = self.program.take_failed()
         if failed is not None:
             raise EnvError(
-                f"env {failed} failed: its code threw an exception, which a GPU cannot show. Its row is truncated, with "
-                "reward 0 and an observation of zeros, and a reset comes next. backend='thread' shows the exception",
+                f"env {failed} failed: its code threw an exception, which a GPU cannot show. Its row is truncated, "
+                "with reward 0 and an observation of zeros, and a reset comes next. backend='thread' shows the error",
                 env_id=failed,
             )
 
