@@ -210,7 +210,8 @@ def test_neither_side_of_a_fork_imports_the_other() -> None:
 BELOW_STATIONS = {"core/env", "core/memory", "core/counters"}
 NATIVE_PARTS = {
     "core/env": set(),
-    "core/memory": {"core/env"},
+    "core/gpu": set(),  # the driver, and envs on a GPU
+    "core/memory": {"core/env", "core/gpu"},
     "core/counters": {"core/memory"},
     "core": BELOW_STATIONS,  # the stations of an action
     "core/process": BELOW_STATIONS | {"core"},
@@ -221,8 +222,9 @@ NATIVE_PARTS = {
     "bindings/input": {"bindings/python", "bindings"},  # of `bindings`: host.h
     "bindings/output": {"bindings/python", "bindings/input"},
     "bindings/hosts": {"bindings/python", "bindings/input", "bindings/output", "bindings"},
+    "bindings/gpu": {"bindings/python", "bindings/input"},
     "bindings/xla": {"bindings/python", "bindings"},  # of `bindings`: engine_xla.h
-    "bindings": {"bindings/python", "bindings/input", "bindings/output", "bindings/hosts", "bindings/xla"},
+    "bindings": {f"bindings/{part}" for part in ("python", "input", "output", "hosts", "gpu", "xla")},
 }
 NATIVE_FILES = {
     path.relative_to(CPP).as_posix(): path

@@ -12,7 +12,7 @@
 #define STEPMILL_PARAMETER const
 #define STEPMILL_INLINE inline __attribute__((always_inline))
 #define STEPMILL_UNROLL
-#define __shared__
+#define __shared__ thread_local  // the host may step two pools at once
 
 // What the compiler for GPUs knows without a header.
 #undef isfinite

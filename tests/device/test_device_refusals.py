@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from typing import Any
 
@@ -40,6 +41,11 @@ def test_arguments_that_are_not_for_such_pools(name: str) -> None:
         pytest.skip("there is one")
     with pytest.raises(errors.UnsupportedError, match=words):
         stepmill.make(WORLD, num_envs=N, **arguments)
+
+
+def test_a_time_limit_of_nothing() -> None:
+    with pytest.raises(errors.ConfigError, match="Counting: its time limit: expected at least 1 step, got 0"):
+        stepmill.make(dataclasses.replace(WORLD, max_episode_steps=0))
 
 
 def test_tasks_that_are_not_the_same() -> None:

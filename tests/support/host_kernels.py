@@ -9,7 +9,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import re
 import shutil
 import struct
 import subprocess
@@ -24,16 +23,16 @@ import numpy as np
 
 import stepmill
 from stepmill import _native
+from stepmill.device.cuda.kernel import _own_headers
 from stepmill.device.cuda.kernel_source import kernel_source
 from stepmill.registry.records import find
 from stepmill.sources.files.compiler import INCLUDES
 from stepmill.sources.files.env_library import EnvLibrary
-from stepmill.system.numpy_parity import float32_trig_mismatches
+from stepmill.system.numpy_parity import choices
 from stepmill.values.spaces import ArrayLeaf, LeafKind, flatten
 from stepmill.values.trees import leaves
 
 ROOT = Path(__file__).parents[2]
-FAMILIES = ("classic", "toy", "hybrid", "debug")
 CPU = 1  # where the memory of the driver is, as DLPack has it
 FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti"]
 FLAGS += ["-nostdinc++", "-fPIC", "-shared", "-w"]
@@ -50,19 +49,13 @@ SELDOM = np.dtype([("random", "<u8", 5), ("resets", "<u4"), ("ended", "<u4"), ("
 
 def definitions() -> list[str]:
     """What a kernel is compiled for besides: the arithmetic of numpy that was chosen."""
-    trig = min(range(_native.FLOAT32_TRIG_COUNT), key=float32_trig_mismatches)
-    promotes = (np.float32(3) * 0.1).dtype != np.float32
-    return [f"-DSTEPMILL_FLOAT32_TRIG={trig}", f"-DSTEPMILL_SCALAR_PROMOTION={int(promotes)}"]
+    trig, keeps_float32 = choices()
+    return [f"-DSTEPMILL_FLOAT32_TRIG={trig}", f"-DSTEPMILL_SCALAR_PROMOTION={int(not keeps_float32)}"]
 
 
 def headers() -> dict[str, str]:
-    """The header of each class that is installed."""
-    found: dict[str, str] = {}
-    for family in FAMILIES:
-        for path in sorted((INCLUDES / "envs" / family).glob("*.h")):
-            for name in re.findall(r"^(?:class|using) (\w+)", path.read_text(), re.MULTILINE):
-                found.setdefault(name, f"envs/{family}/{path.name}")
-    return found
+    """The header of each class that is a part of stepmill."""
+    return _own_headers()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <optional>
 
 #include <numeric>
@@ -173,6 +172,13 @@ nb::tuple GpuBatchObject::arrays(std::uintptr_t stream) const {
   return nb::tuple(out);
 }
 
+nb::object GpuBatchObject::content(std::uintptr_t stream) const {
+  GpuEnvs& envs = batch_->envs();
+  return bytes_with(static_cast<std::size_t>(envs.batch_bytes()), [&](std::span<std::byte> to) {
+    envs.copy_to_host(to.data(), batch_->array(0), to.size(), stream_of(stream));
+  });
+}
+
 GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int device, nb::bytes image, nb::object env_class, nb::object configs,
                      const std::vector<std::uint64_t>& seeds, bool same_step, std::int32_t max_episode_steps) {
   const sm_env_table& table = *find_table(env_class);
@@ -220,9 +226,12 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
       std::memcpy(object.data(), memory.object, static_cast<std::size_t>(object_bytes));
       if (memory.read) {
         const auto [known, is_new] = tables.try_emplace(memory.read);
-        if (is_new)
-          known->second = envs_->keep({static_cast<const std::byte*>(memory.read), static_cast<std::size_t>(memory.read_bytes)},
-                                      nullptr);
+        if (is_new) {
+          const auto bytes = static_cast<std::size_t>(memory.read_bytes);
+          known->second = envs_->keep({static_cast<const std::byte*>(memory.read), bytes}, nullptr);
+          table_bytes_[known->second] = bytes;
+        }
+        table_offset_ = memory.read_offset;
         std::memcpy(reinterpret_cast<std::byte*>(object.data()) + memory.read_offset, &known->second, sizeof(known->second));
       }
     }
@@ -269,6 +278,12 @@ GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std
   return {std::move(batch), columns_};
 }
 
+GpuBatchObject GpuObject::load(nb::tuple state, const std::vector<std::uintptr_t>& action, std::uintptr_t stream,
+                               nb::object into, nb::object which, nb::object command) {
+  write(state, stream);
+  return this->command(action, stream, into, which, command, nb::none(), nb::none(), nb::none(), 0);
+}
+
 nb::object GpuObject::phases(std::uintptr_t stream) {
   std::vector<std::uint32_t> phases;
   {
@@ -305,6 +320,29 @@ void GpuObject::write(nb::tuple given, std::uintptr_t stream) {
   envs_->write(state, stream_of(stream));
 }
 
+GpuBatchObject GpuObject::batch_of(nb::bytes content, std::uintptr_t stream) {
+  const auto bytes = bytes_of(content);
+  if (std::cmp_not_equal(bytes.size(), envs_->batch_bytes())) throw nb::value_error("a batch of another size");
+  auto batch = envs_->take_batch(stream_of(stream));
+  envs_->copy_to_device(batch->array(0), bytes.data(), bytes.size(), stream_of(stream));
+  return {std::move(batch), columns_};
+}
+
+nb::object GpuObject::table(std::uintptr_t address, std::uintptr_t stream) {
+  const auto found = table_bytes_.find(address);
+  if (found == table_bytes_.end()) return nb::none();
+  return bytes_with(found->second, [&](std::span<std::byte> to) {
+    envs_->copy_to_host(to.data(), address, to.size(), stream_of(stream));
+  });
+}
+
+std::uintptr_t GpuObject::keep_table(nb::bytes content, std::uintptr_t stream) {
+  const auto bytes = bytes_of(content);
+  const GpuEnvs::Address address = envs_->keep(bytes, stream_of(stream));
+  table_bytes_[address] = bytes.size();
+  return static_cast<std::uintptr_t>(address);
+}
+
 nb::tuple GpuObject::notes(std::uintptr_t stream) {
   gpu::Notes notes;
   {
@@ -334,7 +372,8 @@ void register_gpu(nb::module_& m) {
   nb::class_<GpuBatchObject>(m, "GpuBatch")
       .def("tensors", &GpuBatchObject::tensors, "api"_a)
       .def("capsules", &GpuBatchObject::capsules)
-      .def("arrays", &GpuBatchObject::arrays, "stream"_a);
+      .def("arrays", &GpuBatchObject::arrays, "stream"_a)
+      .def("content", &GpuBatchObject::content, "stream"_a);
   nb::class_<GpuObject>(m, "GpuEnvs")
       .def(nb::init<const std::string&, std::int32_t, int, nb::bytes, nb::object, nb::object, const std::vector<std::uint64_t>&, bool,
                     std::int32_t>(),
@@ -347,6 +386,12 @@ void register_gpu(nb::module_& m) {
       .def("upload", &GpuObject::upload, "arrays"_a, "stream"_a)
       .def("read", &GpuObject::read, "stream"_a)
       .def("write", &GpuObject::write, "state"_a, "stream"_a)
+      .def("load", &GpuObject::load, "state"_a, "action"_a, "stream"_a, "into"_a.none(), "which"_a.none(),
+           "command"_a.none())
+      .def("batch_of", &GpuObject::batch_of, "content"_a, "stream"_a)
+      .def_prop_ro("table_offset", &GpuObject::table_offset)
+      .def("table", &GpuObject::table, "address"_a, "stream"_a)
+      .def("keep_table", &GpuObject::keep_table, "content"_a, "stream"_a)
       .def("notes", &GpuObject::notes, "stream"_a)
       .def("episodes", &GpuObject::episodes, "stream"_a)
       .def("clear_notes", &GpuObject::clear_notes, "stream"_a)

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -34,6 +35,8 @@ class GpuBatchObject {
   nanobind::tuple capsules() const;
   // Copies of its arrays, in numpy's. Waits for the stream.
   nanobind::tuple arrays(std::uintptr_t stream) const;
+  // All of it, for a checkpoint. Waits.
+  nanobind::object content(std::uintptr_t stream) const;
 
   const std::shared_ptr<GpuEnvs::Batch>& batch() const { return batch_; }
 
@@ -68,6 +71,18 @@ class GpuObject {
   // All that decides how the envs go on, in bytes. Waits.
   nanobind::tuple read(std::uintptr_t stream);
   void write(nanobind::tuple state, std::uintptr_t stream);
+  // Both in one call, between whose parts no signal handler runs: `write`, then `command`.
+  GpuBatchObject load(nanobind::tuple state, const std::vector<std::uintptr_t>& action, std::uintptr_t stream,
+                      nanobind::object into, nanobind::object which, nanobind::object command);
+  // Rows with the content of a batch.
+  GpuBatchObject batch_of(nanobind::bytes content, std::uintptr_t stream);
+
+  // Where in an env's memory the address of the table is that it reads; -1 if it reads none.
+  std::int64_t table_offset() const { return table_offset_; }
+  // What is in a table; None if there is none of that address. Waits.
+  nanobind::object table(std::uintptr_t address, std::uintptr_t stream);
+  // A new table, which stays as long as the envs: its address.
+  std::uintptr_t keep_table(nanobind::bytes content, std::uintptr_t stream);
 
   // How many steps failed; the env of the least id that was given a bad action, and that failed, or None, since
   // `clear_notes`. Waits.
@@ -84,6 +99,8 @@ class GpuObject {
   std::shared_ptr<GpuEnvs> envs_;
   std::shared_ptr<const GpuColumns> columns_;
   std::vector<std::unique_ptr<GpuEnvs::Memory>> uploaded_;
+  std::int64_t table_offset_ = -1;
+  std::map<GpuEnvs::Address, std::size_t> table_bytes_;
 };
 
 void register_gpu(nanobind::module_& m);

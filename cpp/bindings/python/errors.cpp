@@ -6,6 +6,7 @@
 #include <new>
 #include <system_error>
 
+#include "core/gpu/cuda_driver.h"
 #include "core/process/process_checks.h"
 
 namespace nb = nanobind;
@@ -23,6 +24,11 @@ void set_refusal(int number, const char* what) {
   }
 }
 
+void set_error(const char* name, const std::exception& error) {
+  nb::object type = nb::module_::import_("stepmill.errors").attr(name);
+  PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
+}
+
 }  // namespace
 
 void translate_exceptions() {
@@ -33,9 +39,10 @@ void translate_exceptions() {
       set_refusal(error.code().value(), error.what());
     } catch (const std::bad_alloc&) {
       set_refusal(ENOMEM, "no memory for the pool");
+    } catch (const GpuError& error) {
+      set_error(error.is_out_of_memory ? "OutOfMemoryError" : "ResourceError", error);
     } catch (const BrokenMemory& error) {
-      nb::object type = nb::module_::import_("stepmill.errors").attr("BrokenPoolError");
-      PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
+      set_error("BrokenPoolError", error);
     }
   });
 }
@@ -46,9 +53,7 @@ nb::object exception_of(const std::exception& error) {
   } else if (dynamic_cast<const std::bad_alloc*>(&error)) {
     set_refusal(ENOMEM, "no memory for the pool");
   } else {
-    const char* name = dynamic_cast<const BrokenMemory*>(&error) ? "BrokenPoolError" : "UsageError";
-    nb::object type = nb::module_::import_("stepmill.errors").attr(name);
-    PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
+    set_error(dynamic_cast<const BrokenMemory*>(&error) ? "BrokenPoolError" : "UsageError", error);
   }
   return take_exception();
 }

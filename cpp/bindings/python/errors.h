@@ -15,8 +15,8 @@ namespace stepmill {
 // Throws an exception that exists already.
 [[noreturn]] void raise_again(nanobind::handle error);
 
-// Makes refusals of the system (descriptors, threads, memory), anywhere in the core, raise a ResourceError, and broken
-// memory a BrokenPoolError.
+// Makes refusals of the system (descriptors, threads, memory) or of a GPU, anywhere in the core, raise a ResourceError, and
+// broken memory a BrokenPoolError.
 void translate_exceptions();
 
 // Clears a pending Python error that the caller will report in other words. An error that no bad value caused (Ctrl-C,

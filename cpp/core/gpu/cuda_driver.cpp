@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <stdexcept>
 #include <string>
 
 namespace stepmill {
@@ -44,7 +43,7 @@ void CudaDriver::check(Result result, const std::string& what) const {
   if (result == kSuccess) return;
   const char* text = nullptr;
   error_string(result, &text);
-  throw std::runtime_error(what + ": " + (text ? text : "error " + std::to_string(result)));
+  throw GpuError(what + ": " + (text ? text : "error " + std::to_string(result)), result == kOutOfMemory);
 }
 
 template <class F>

@@ -4,9 +4,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace stepmill {
+
+// What the driver has refused.
+class GpuError : public std::runtime_error {
+ public:
+  GpuError(const std::string& message, bool is_out_of_memory)
+      : std::runtime_error(message), is_out_of_memory(is_out_of_memory) {}
+  const bool is_out_of_memory;
+};
 
 // By the names that the driver's versions since CUDA 4 have; those of kernels since 12.
 struct CudaDriver {
@@ -51,7 +60,7 @@ struct CudaDriver {
   explicit CudaDriver(const char* library);
   void find_kernel_functions();
 
-  // Throws std::runtime_error, which begins with `what`, if it is an error.
+  // Throws GpuError, which begins with `what`, if it is an error.
   void check(Result result, const std::string& what) const;
 
  private:

@@ -94,7 +94,7 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
   } catch (...) {
     notes_memory_.reset();
     envs_memory_.reset();
-    if (module_) driver_.module_unload(module_);
+    if (const InContext inside(driver_, context_); module_) driver_.module_unload(module_);
     driver_.let_go(device_);
     throw;
   }
@@ -126,8 +126,9 @@ GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
   const InContext inside(envs.driver_, envs.context_);
   const CudaDriver::Result result = envs.driver_.allocate(&address_, std::max<std::size_t>(bytes, 1));
   if (result == CudaDriver::kOutOfMemory)
-    throw std::runtime_error("GPU " + std::to_string(envs.number_) + " has no " + shown(bytes) + " left for " +
-                             std::to_string(envs.num_envs_) + " envs: take fewer, or let go of earlier results");
+    throw GpuError("GPU " + std::to_string(envs.number_) + " has no " + shown(bytes) + " left for " +
+                       std::to_string(envs.num_envs_) + " envs: take fewer, or let go of earlier results",
+                   true);
   envs.driver_.check(result, "GPU " + std::to_string(envs.number_));
 }
 
@@ -152,6 +153,8 @@ std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
   const InContext inside(driver_, context_);
   if (block.memory == 0) {
     auto memory = Memory(*this, static_cast<std::size_t>(batch_bytes_));
+    // What no env writes, such as the last observations of episodes that go on, is 0.
+    driver_.check(driver_.fill(memory.address_, 0, static_cast<std::size_t>(batch_bytes_), stream), "a stream");
     driver_.check(driver_.event_create(&block.event, kWithoutTiming), "an event");
     block.memory = std::exchange(memory.address_, 0);
   } else if (block.stream != stream) {

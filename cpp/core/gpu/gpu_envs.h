@@ -23,7 +23,8 @@ struct GpuForm {
   bool same_step = false;
 };
 
-// The version of a GPU's instructions, such as 90. Throws std::runtime_error if there is no such GPU.
+// The version of a GPU's instructions, such as 90. Throws std::runtime_error if there is no driver, GpuError if there is no
+// such GPU.
 int gpu_architecture(const char* library, int device);
 
 class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
@@ -36,7 +37,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
 
   class Batch;
 
-  // `image`: the compiled kernel. Throws std::runtime_error if the GPU or its memory cannot be had.
+  // `image`: the compiled kernel. Throws GpuError if the GPU or its memory cannot be had.
   GpuEnvs(const char* library, int device, std::span<const std::byte> image, std::int32_t num_envs, GpuForm form,
           std::int32_t max_episode_steps);
   ~GpuEnvs();
@@ -81,7 +82,8 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   gpu::Notes notes(void* stream);  // waits
   void clear_notes(void* stream);
 
-  // Copies from the GPU, and waits for it.
+  // Copies to the GPU and from it, and wait for it.
+  void copy_to_device(Address to, const void* from, std::size_t bytes, void* stream);
   void copy_to_host(void* to, Address from, std::size_t bytes, void* stream);
   // A copy on the GPU, of numbers of the host.
   class Memory;
@@ -100,7 +102,6 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   gpu::Arguments arguments(const Batch& batch, std::span<const void* const> action) const;
   void launch(gpu::Arguments& arguments, void* stream);
   void give_back(Block block) noexcept;
-  void copy_to_device(Address to, const void* from, std::size_t bytes, void* stream);
 
   CudaDriver driver_;
   const int number_;

@@ -20,6 +20,7 @@ from stepmill.errors import (
     ActionError,
     ClosedError,
     ConcurrentUseError,
+    EnvError,
     ForkedError,
     InFlightError,
     InputError,
@@ -73,7 +74,7 @@ class DevicePool(Uncopyable):
     converts = True  # it hands out arrays of the library that ``output`` says
     num_players, player_kinds = 1, ()
     episode_limits: Sequence[int | None] = ()
-    code = ""
+    state_ways, state_kind = ("arrays",), "arrays"
 
     def __init__(
         self, source: WorldSource | NativeSource, settings: Settings, program: Any, results: DeviceResults
@@ -84,6 +85,8 @@ class DevicePool(Uncopyable):
         self.num_envs = settings.num_envs
         self.observation, self.action = flatten(source.observation_space), flatten(source.action_space)
         self.info_space = None
+        self.code = source.code if isinstance(source, NativeSource) else ""
+        self.device: str = program.place
         self.render_mode = source.render_mode
         self._draw = source.world.draw if isinstance(source, WorldSource) else None
         self.metadata: dict[str, Any] = {"render_modes": [] if self._draw is None else ["rgb_array"]}
@@ -166,6 +169,21 @@ class DevicePool(Uncopyable):
         return self._hand_out(result)
 
     step_all = step
+
+    def graph_step(self, action: Any) -> Any:
+        """Steps all envs into arrays that are the same each time, by nothing that a CUDA graph cannot record."""
+        with self._free():
+            if self._settings.autoreset == "disabled":
+                raise UnsupportedError(
+                    "graph_step: with autoreset='disabled' the pool would wait for the GPU to learn whose episode is "
+                    "over: make it with autoreset='next_step' or 'same_step'"
+                )
+            self._check_can_act()
+            result = self._results.of_graph_step(self.program, self.action, action)
+            now = self._standing
+            steps, batches = now.steps + self.num_envs, now.batches + 1
+            self._stood = now._replace(waits=self._none, steps=steps, batches=batches)
+        return result
 
     def _send(self, action: Any, env_id: Any) -> None:
         moved = self._on_device(action) if env_id is None else None
@@ -424,17 +442,27 @@ class DevicePool(Uncopyable):
                 "reset() it first"
             )
 
-    def restore(self, read: Callable[..., tuple[Any, np.ndarray | None]], given: Any, env_ids: Any) -> Any:
-        """Gives envs what was read from saved states, and returns what they show."""
+    def restore(self, read: Callable[..., Any], given: Any, env_ids: Any) -> Any:
+        """Gives envs what was read from saved states, and returns what they show.
+
+        ``read`` gives it, whose that is, and what seeds all envs have then; None: those that they have.
+        """
         with self._free():
-            rows, ids = read(given, env_ids)
-            self._move(self._begun(ids), self.program.load, *rows, self._all_ids if ids is None else ids)
+            rows, ids, seeds = read(given, env_ids)
+            standing = self._begun(ids)
+            standing = standing if seeds is None else standing._replace(seeds=seeds)
+            self._move(standing, self.program.load, *rows, self._all_ids if ids is None else ids)
             result = self._shown(True)
         return self._hand_out(result)
 
     def read_envs(self, env_ids: Any) -> np.ndarray | None:
         ids: np.ndarray | None = None if env_ids is None else self._checking_reader().read_envs(env_ids)
         return ids
+
+    @property
+    def known_seeds(self) -> np.ndarray:
+        """The last seed of every env."""
+        return self._standing.seeds
 
     def memory(self) -> tuple[Any, PoolStanding]:
         """All that decides how the pool goes on."""
@@ -460,7 +488,7 @@ class DevicePool(Uncopyable):
         return pictures
 
     def figures(self) -> dict[str, Any]:
-        """For ``stats``. Waits for the device, and raises if an env was given a bad action there."""
+        """For ``stats``. Waits for the device, and raises what ``check`` raises."""
         return self.use(self._figures)
 
     def _figures(self) -> dict[str, Any]:
@@ -471,15 +499,15 @@ class DevicePool(Uncopyable):
             "batches": now.batches,
             "steps": now.steps,
             "episodes": self.program.episodes(),
-            "failures": 0,
+            "failures": self.program.failures(),
             "restarts": 0,
             "steps_per_second": now.steps / seconds,
             "in_flight": self.in_flight_count,
-            "memory_bytes": self.program.bytes(),
+            "memory_bytes": self.program.memory_bytes(),
         }
 
     def check(self) -> None:
-        """Raises if an env was given a bad action on the device since this was asked. Waits for the device."""
+        """Raises if an env was given a bad action on the device, or failed, since this was asked. Waits for it."""
         self.use(self._check)
 
     def _check(self) -> None:
@@ -489,6 +517,13 @@ class DevicePool(Uncopyable):
                 f"env {bad} was given an action outside {self.source.action_space}, in an array on the device, which "
                 "nobody looked at then. It acted with the nearest one in the space, or with NaN. Check what your "
                 "program sends, or send numpy's arrays, which are checked at once"
+            )
+        failed = self.program.take_failed()
+        if failed is not None:
+            raise EnvError(
+                f"env {failed} failed: its code threw an exception, which a GPU cannot show. Its row is truncated, "
+                "with reward 0 and an observation of zeros, and a reset comes next. backend='thread' shows the error",
+                env_id=failed,
             )
 
     def functional(self) -> Any:
@@ -503,7 +538,7 @@ class DevicePool(Uncopyable):
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Lets go of the arrays, then raises if an env was given a bad action that nobody was told of."""
+        """Lets go of the arrays, then raises what ``check`` raises, if nobody was told of it."""
         if self._closed:
             return
         if self.forked:

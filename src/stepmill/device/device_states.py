@@ -99,11 +99,11 @@ class DeviceKeeper:
         """The function that restores, and its arguments."""
         return self._pool.restore, (self._read, given, env_ids)
 
-    def _read(self, given: Any, env_ids: Any) -> tuple[Rows, np.ndarray | None]:
+    def _read(self, given: Any, env_ids: Any) -> tuple[Rows, np.ndarray | None, None]:
         ids = self._pool.read_envs(env_ids)
         rows = self._rows_of(given, self._pool.num_envs if ids is None else len(ids))
         self._pool.refuse_unready("restore", ids)
-        return rows, ids
+        return rows, ids, None
 
     def _rows_of(self, given: Any, count: int) -> Rows:
         """One row per env, from what the user gave."""

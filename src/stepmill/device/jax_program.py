@@ -57,6 +57,7 @@ class JaxProgram:
 
     def __init__(self, rules: WorldRules, action: FlatSpace, bounds: ActionBounds, device: Any, seeds: Any) -> None:
         self.rules, self.device, self._action, self._bounds = rules, device, action, bounds
+        self.place = "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
         self.here = jax.sharding.SingleDeviceSharding(device)
         self._step, self._step_some = self._compiled(self._trace_step), self._compiled(self._trace_step_some)
         self._reset, self._load = self._compiled(self._trace_reset), self._compiled(self._trace_load)
@@ -183,6 +184,13 @@ class JaxProgram:
         self.now = self.now._replace(notes=self.now.notes._replace(bad=none))
         return int(bad[0])
 
+    def take_failed(self) -> None:
+        """The functions of a world raise nothing."""
+
+    def failures(self) -> int:
+        """Nor do they fail."""
+        return 0
+
     def read_options(self, options: Mapping[str, Any] | None) -> None:
         """Options of a reset, of which worlds have none."""
         if options:
@@ -212,7 +220,7 @@ class JaxProgram:
         """How many have ended. Waits for the device."""
         return int(np.asarray(self.now.notes.episodes).sum(dtype=np.int64))
 
-    def bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """The size of all arrays of the pool."""
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self.now))
 

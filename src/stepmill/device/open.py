@@ -9,7 +9,7 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.device.devices import jax_device
-from stepmill.errors import UnsupportedError
+from stepmill.errors import ResourceError, UnsupportedError
 from stepmill.settings import Settings
 from stepmill.sources.source import NativeSource
 from stepmill.sources.world_source import WorldSource
@@ -77,7 +77,7 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
     gpu, stream = _gpu_and_stream(settings)
     try:
         architecture = _native.gpu_architecture(driver.LIBRARY, gpu)
-    except RuntimeError as error:
+    except (RuntimeError, ResourceError) as error:
         raise UnsupportedError(f"backend='cuda': {error}. nvidia-smi lists the GPUs of this machine") from error
     if architecture < _LEAST_ARCHITECTURE:
         raise UnsupportedError(
@@ -93,10 +93,7 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
         for role in ("observation", "action", "info")
     }
     image = kernel_for(source, settings, leaves, architecture)
-    try:
-        program = CudaProgram(source, settings, leaves["action"], image, gpu, stream)
-    except RuntimeError as error:
-        raise UnsupportedError(f"backend='cuda': {error}") from error
+    program = CudaProgram(source, settings, leaves["action"], image, gpu, stream)
     results = CudaResults(flatten(source.observation_space), [one.name for one in leaves["info"]], settings, program)
     return DevicePool(source, settings, program, results)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepmill.errors import ConfigError, StepmillError, summary
 from stepmill.system.optional import Package, check_installed, imported
 
 
@@ -39,7 +40,17 @@ class Suite:
     def make_world(self, task: Any, config: Mapping[str, Any]) -> Any:
         """The world of an id, or of an env object of this suite."""
         check_installed(self.package, task if isinstance(task, str) else self.example)
-        return imported(self.world)(task.removeprefix(self.prefix) if isinstance(task, str) else task, config)
+        make = imported(self.world)
+        try:
+            return make(task.removeprefix(self.prefix) if isinstance(task, str) else task, config)
+        except StepmillError:
+            raise
+        except Exception as error:
+            if not config:
+                raise
+            # Suites check no values: what is wrong with one shows when their functions are traced.
+            name = task if isinstance(task, str) else type(task).__name__
+            raise ConfigError(f"{name} cannot be made with {dict(config)}: {summary(error)}") from error
 
 
 _suites: list[Suite] = []

@@ -87,7 +87,10 @@ def find_world(
     if render_mode is not None and (world.draw is None or render_mode != "rgb_array"):
         known = "None" if world.draw is None else "None or 'rgb_array'"
         raise ConfigError(f"render_mode: expected {known} for {world.id}, got {render_mode!r}")
-    return WorldSource(world, len(tasks), max_episode_steps or world.max_episode_steps, render_mode)
+    limit = world.max_episode_steps if max_episode_steps is None else max_episode_steps
+    if limit is not None and limit < 1:
+        raise ConfigError(f"{world.id}: its time limit: expected at least 1 step, got {limit}")
+    return WorldSource(world, len(tasks), limit, render_mode)
 
 
 def _name(task: Any) -> str:

@@ -8,6 +8,7 @@ observation of the next episode, so no batch after the first reset shows FIRST.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
@@ -25,7 +26,7 @@ __all__ = ["DmPool", "Observation", "Players", "TimeStep"]
 
 Show = Callable[[Any], dm_env.TimeStep]  # from a result of the engine
 
-_, _MID, _LAST = (np.int32(int(kind)) for kind in dm_env.StepType)
+_LAST = int(dm_env.StepType.LAST)
 
 
 class Players(NamedTuple):
@@ -183,12 +184,19 @@ class DmPool(PoolView, Generic[Array]):
         return self._engine.recv, (timeout, at_least)
 
 
-# These work on arrays of numpy and on those of JAX, which cannot be written to.
+# These work on arrays of numpy, on those of JAX, which cannot be written to, and on tensors of torch.
+
+
+def _cast(array: Any, dtype: Any) -> Any:
+    if hasattr(array, "astype"):
+        return array.astype(dtype)
+    torch = sys.modules["torch"]
+    return array.to(getattr(torch, np.dtype(dtype).name))
 
 
 def _begun_or_not(info: dict[str, Any]) -> Any:
     """FIRST before an env's first step, then MID: these are 0 and 1."""
-    return (info["elapsed_step"] > 0).astype(np.int32)
+    return _cast(info["elapsed_step"] > 0, np.int32)
 
 
 def _observation(obs: Any, info: dict[str, Any]) -> Observation:
@@ -199,8 +207,8 @@ def first_timestep_of(result: tuple[Any, dict[str, Any]]) -> dm_env.TimeStep:
     """What ``reset`` returns, from ``(obs, info)``."""
     obs, info = result
     step_type = _begun_or_not(info)
-    reward = (info["players"]["env_id"] * 0).astype(np.float32)
-    return dm_env.TimeStep(step_type, reward, (step_type >= 0).astype(np.float32), _observation(obs, info))
+    reward = _cast(info["players"]["env_id"] * 0, np.float32)
+    return dm_env.TimeStep(step_type, reward, _cast(step_type >= 0, np.float32), _observation(obs, info))
 
 
 def timestep_of(same_step: bool, result: Any) -> dm_env.TimeStep:
@@ -208,7 +216,7 @@ def timestep_of(same_step: bool, result: Any) -> dm_env.TimeStep:
     obs, reward, terminated, truncated, info = result
     begun = _begun_or_not(info)
     step_type = begun + (terminated | truncated) * (_LAST - begun)
-    discount = (~terminated).astype(np.float32)
+    discount = _cast(~terminated, np.float32)
     # With `same_step`, the info of an episode's end is in `final_info`.
     for told in (info, info.get("final_info", {}) if same_step else {}):
         if "discount" in told:
@@ -226,6 +234,8 @@ def _with_discounts(told: Any, has: Any, discount: Any) -> Any:
     """The discounts, where the envs have told none of their own. What is not a number stays in the info only."""
     if not hasattr(told, "ndim") or told.ndim != 1:
         return discount
+    if not hasattr(told.dtype, "kind"):
+        return _cast(sys.modules["torch"].where(has, told, discount), np.float32)
     if told.dtype.kind in "biuf":
         if isinstance(told, np.ndarray):
             return np.where(has, told, discount).astype(np.float32)

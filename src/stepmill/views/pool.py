@@ -113,7 +113,7 @@ class PoolView(Uncopyable):
 
     @property
     def backend(self) -> str:
-        """Where the envs run: ``"thread"``, ``"process"``, ``"inline"``, ``"ray"`` or ``"jax"``."""
+        """Where the envs run: ``"thread"``, ``"process"``, ``"inline"``, ``"ray"``, ``"jax"`` or ``"cuda"``."""
         return self._host.backend
 
     @property
@@ -135,7 +135,8 @@ class PoolView(Uncopyable):
     def device(self) -> str:
         """Where the arrays are that the pool hands out: ``"cpu"``, or the GPU, such as ``"cuda:0"``."""
         gpu = None if self._output is None else self._output.reader
-        return self._settings.device if gpu is None else f"cuda:{gpu}"
+        place: str = getattr(self._host, "device", self._settings.device)
+        return place if gpu is None else f"cuda:{gpu}"
 
     @property
     def num_players(self) -> int:
@@ -813,10 +814,40 @@ class PoolView(Uncopyable):
         """What makes a result of this view from one of the gymnasium view; and whether infos show players."""
         return lambda result: result, False
 
+    def graph_step(self, action: Any) -> Any:
+        """Steps all envs on a GPU as ``step`` does, **into the same tensors each time**: for CUDA graphs of torch.
+
+        A graph that has recorded this call steps the envs whenever it is replayed, with what is in the action's tensor
+        then, and the tensors of the first call have the results. So copy what you need longer than until the next call
+        or replay. The call is one launch, which allocates nothing and waits for nothing; but the first call makes the
+        tensors, and has to come before the capture. ``stats`` counts the calls, and no replay. Replay no graph after
+        the pool was closed.
+
+        Args:
+            action: One action per env: contiguous tensors on the pool's GPU, of the types of the action space.
+
+        Returns:
+            What ``step`` returns: the same tensors each time.
+
+        Raises:
+            ActionError: A graph cannot record that action. Nothing was stepped.
+            UsageError: Envs are in flight (``InFlightError``), or the first call is being captured.
+            UnsupportedError: The pool has not ``backend="cuda"`` and ``output="torch"``, or autoreset is disabled.
+        """
+        self._engine.check_usable()
+        if (self.backend, self._settings.output) != ("cuda", "torch"):
+            raise UnsupportedError(
+                "graph_step: CUDA graphs of torch record it: expected a pool with backend='cuda' and output='torch', "
+                f"got backend={self.backend!r} and output={self._settings.output!r}"
+            )
+        step: Callable[[Any], Any] = self._engine.graph_step  # type: ignore[attr-defined]  # of what takes its place
+        return step(action)
+
     def check(self) -> None:
         """Raises if an env was given a bad action in an array on a device, which ``step`` does not look at.
 
-        ``stats`` and ``close`` do so too. Other actions were checked when they were sent.
+        Or, on a GPU, if an env has failed (``EnvError``). ``stats`` and ``close`` do so too. Other actions were checked
+        when they were sent.
         """
         self._engine.check_usable()
         look = getattr(self._host, "check", None)

@@ -38,10 +38,10 @@ def test_episodes_are_those_of_threads(both: Make, task: str, view: str, mode: s
     ends = 0
     for _ in range(80):
         action = pools.actions()
-        over = ended(view, assert_both(pools, lambda pool: pool.step(action)))
+        over = ended(view, assert_both(pools, lambda pool, action=action: pool.step(action)))
         ends += len(over)
         if mode == "disabled" and len(over):
-            assert_both(pools, lambda pool: pool.reset(over))
+            assert_both(pools, lambda pool, over=over: pool.reset(over))
     assert ends > 4
     stats = [pool.stats() for pool in pools.pools]
     for name in ("steps", "episodes", "batches", "failures", "restarts", "in_flight"):

@@ -118,6 +118,7 @@ def test_an_env_that_only_computes_compiles(tmp_path: Path) -> None:
       for (double& part : parts) part = rng.normal();
       place_ = std::clamp(std::accumulate(parts.begin(), parts.end(), 0.0), -1.0, std::pow(2.0, 0.5));
       if (!std::isfinite(place_)) throw std::runtime_error("lost at " + std::to_string(place_));
+      place_ += std::sqrt(2) + std::atan2(1.0F, place_) + std::pow(2, action.index()) + std::max({place_, 0.5, 0.25});
       try { place_ += action.index(); } catch (...) { place_ = 0; }
     """
     includes = "#include <array>\n#include <numeric>\n#include <cmath>\n#include <algorithm>"

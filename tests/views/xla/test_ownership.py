@@ -198,8 +198,9 @@ def test_a_pool_in_a_cycle_that_is_dropped_while_a_program_runs() -> None:
             gated.open(3)
 
         join_opener = doing(open_gate)
-        gated.pool.cycle = [gated.pool, Opener()]
-        gated.pool = None
+        knot = [gated.pool._engine, Opener()]  # the engine is older, so it is taken apart before this is
+        knot.append(knot)
+        gated.pool = knot = None
         sys.setswitchinterval(1000)  # so the gate opens when the collector lets others run: while it waits
         gc.collect()
         sys.setswitchinterval(0.005)

@@ -13,7 +13,8 @@ import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
 from gymnax.environments.environment import Environment  # noqa: E402
 
-from stepmill.errors import ResourceError, UnknownConfigError, UnknownEnvError  # noqa: E402
+import stepmill  # noqa: E402
+from stepmill.errors import ConfigError, ResourceError, UnknownConfigError, UnknownEnvError  # noqa: E402
 from stepmill.zoo.worlds.gymnax import names, world_of  # noqa: E402
 from support.worlds import check_equal, compare_with_a_loop, follow  # noqa: E402
 
@@ -163,3 +164,11 @@ def test_what_it_downloads_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(gymnax.registration._registry, "MNISTBandit-bsuite", make)
     with pytest.raises(ResourceError, match="gymnax:MNISTBandit-bsuite downloads data when it is made, which failed"):
         world_of("MNISTBandit-bsuite", {})
+
+
+def test_a_value_that_an_env_cannot_take() -> None:
+    with pytest.raises(
+        ConfigError, match=r"gymnax:CartPole-v1 cannot be made with \{'gravity': 'x'\}: TypeError"
+    ) as told:
+        stepmill.make("gymnax:CartPole-v1", gravity="x")
+    assert isinstance(told.value.__cause__, TypeError)

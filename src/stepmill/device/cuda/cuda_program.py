@@ -72,8 +72,16 @@ class CudaProgram:
             max_episode_steps=source.max_episode_steps or 0,
         )
         self.num_envs = settings.num_envs
+        self.place = f"cuda:{gpu}"
+        offset = self.envs.table_offset
+        self.table_word = None if offset < 0 else offset // 8  # which word of an env says what table it reads
         self._batch: Any = None  # of the last step
-        self._is_open = False  # whether nobody has seen it yet: then it takes the rows of more envs
+        self._seen: Any = None  # the last batch that was handed out; until then, one takes the rows of more envs
+        self._of_graphs: Any = None  # the batch that all calls of graph_step fill
+        # What the kernel has noted, of which nobody was told.
+        self._bad: int | None = None
+        self._failed: int | None = None
+        self._failures = 0  # all of them
 
     @property
     def stands(self) -> object:
@@ -91,13 +99,12 @@ class CudaProgram:
     def step(self, action: Any) -> None:
         """Steps all envs."""
         addresses, _kept = self._addresses(action)
-        self._is_open = True
         _native.call_into(self, "_batch", self.envs.step, addresses, self.stream())
 
     def step_some(self, action: Any, which: np.ndarray) -> None:
         """Steps some of them. ``action`` has a row for each; those of the others are not looked at."""
         addresses, _kept = self._addresses(action)
-        self._command(addresses, which.tobytes(), None)
+        self._command(addresses, self._open(), which.tobytes(), None)
 
     def reset(
         self,
@@ -108,35 +115,47 @@ class CudaProgram:
         shows_all: bool,
     ) -> None:
         """Begins episodes of all envs, or of some, of which some may be given seeds."""
-        self._is_open &= which is not None
         command = np.full(self.num_envs, _RESET, np.uint8)
         moved = None
         if which is not None and shows_all:
             command[~which] = _OBSERVE
         elif which is not None:
             moved = which.tobytes()
-        self._command(self._no_action(), moved, command.tobytes(), seeds, has_seed, options)
+        into = None if which is None else self._open()
+        self._command(self._no_action(), into, moved, command.tobytes(), seeds, has_seed, options)
 
     def load(self, state: State, ids: np.ndarray) -> None:
         """Makes the envs what a state says, and has some of them show it."""
-        self.envs.write(state, self.stream())
         which = np.zeros(self.num_envs, bool)
         which[ids] = True
-        self._command(self._no_action(), which.tobytes(), bytes([_RECALL]) * self.num_envs)
+        moved = self._open(), which.tobytes(), bytes([_RECALL]) * self.num_envs
+        _native.call_into(self, "_batch", self.envs.load, state, self._no_action(), self.stream(), *moved)
+
+    def graph_step(self, action: Any) -> Any:
+        """Steps all envs into a batch that is the same each time: after the first call, by one launch."""
+        addresses, _kept = self._addresses(action)
+        if self._of_graphs is None:
+            _native.call_into(self, "_of_graphs", self.envs.step, addresses, self.stream())
+        else:
+            self.envs.command(addresses, self.stream(), self._of_graphs, None, None, None, None, None, 0)
+        return self._of_graphs
+
+    def _open(self) -> Any:
+        """The last batch, if nobody has it yet."""
+        return None if self._batch is self._seen else self._batch
 
     def _command(
         self,
         addresses: tuple[int, ...],
+        into: Any,
         which: bytes | None,
         command: bytes | None,
         seeds: np.ndarray | None = None,
         has_seed: np.ndarray | None = None,
         options: tuple[bytes, int] | None = None,
     ) -> None:
-        into = self._batch if self._is_open else None
         numbers, mask = options or (None, 0)
         told = [None if one is None else one.tobytes() for one in (has_seed, seeds)]
-        self._is_open = True
         given = (addresses, self.stream(), into, which, command, *told, numbers, mask)
         _native.call_into(self, "_batch", self.envs.command, *given)
 
@@ -172,7 +191,7 @@ class CudaProgram:
 
     def shown(self, told: np.ndarray | None) -> Any:
         """The last batch. Its rows belong to whoever asks for them."""
-        self._is_open = False
+        self._seen = self._batch
         return self._batch
 
     def over(self) -> np.ndarray:
@@ -182,21 +201,34 @@ class CudaProgram:
 
     def take_bad(self) -> int | None:
         """The env of the least id that was given a bad action since this was asked; None: none was. Waits."""
-        _failures, bad, _failed = self.envs.notes(self.stream())
-        if bad is not None:
-            self.envs.clear_notes(self.stream())
-        found: int | None = bad
-        return found
+        self._take_notes()
+        bad, self._bad = self._bad, None
+        return bad
+
+    def take_failed(self) -> int | None:
+        """The env of the least id that has failed since this was asked; None: none has. Waits."""
+        self._take_notes()
+        failed, self._failed = self._failed, None
+        return failed
 
     def failures(self) -> int:
-        """How many steps have failed. Waits for the GPU."""
-        return int(self.envs.notes(self.stream())[0])
+        """How many steps and resets have failed. Waits for the GPU."""
+        self._take_notes()
+        return self._failures
+
+    def _take_notes(self) -> None:
+        failures, bad, failed = self.envs.notes(self.stream())
+        if bad is None and failed is None:
+            return
+        self._bad, self._failed = _least(self._bad, bad), _least(self._failed, failed)
+        self._failures += failures
+        self.envs.clear_notes(self.stream())
 
     def episodes(self) -> int:
         """How many have ended. Waits for the GPU."""
         return int(self.envs.episodes(self.stream()))
 
-    def bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """The size of the envs, and of the results of a step."""
         return int(self.envs.env_bytes + self.envs.batch_bytes)
 
@@ -208,9 +240,29 @@ class CudaProgram:
         state: State = self.envs.read(self.stream())
         return state
 
-    def set_now(self, state: State) -> None:
-        """Goes on from what another program was."""
+    def in_flight_rows(self) -> bytes:
+        """What the last batch has. Waits for the GPU."""
+        rows: bytes = self._batch.content(self.stream())
+        return rows
+
+    def table(self, address: int) -> bytes | None:
+        """What envs read there; None if it is no table of theirs. Waits for the GPU."""
+        content: bytes | None = self.envs.table(address, self.stream())
+        return content
+
+    def keep_table(self, content: bytes) -> int:
+        """Where a new table is."""
+        return int(self.envs.keep_table(content, self.stream()))
+
+    def set_now(self, now: tuple[State, bytes | None]) -> None:
+        """Goes on from what another program was, and from rows that nobody has seen."""
+        state, rows = now
         self.envs.write(state, self.stream())
+        self._batch = None if rows is None else self.envs.batch_of(rows, self.stream())
 
     def functional(self, seeds: Sequence[int]) -> Any:
         raise UnsupportedError("functional: the envs of this pool are a kernel, and no functions of JAX")
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((found for found in (one, other) if found is not None), default=None)

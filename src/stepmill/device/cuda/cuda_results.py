@@ -10,9 +10,10 @@ import numpy as np
 from stepmill.device.cuda import driver
 from stepmill.device.cuda.cuda_program import CudaProgram
 from stepmill.device.device_results import DeviceResults, Shown
+from stepmill.errors import ActionError, UsageError
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
-from stepmill.values.trees import map_tree
+from stepmill.values.trees import map_tree, map_trees
 
 
 class Capsule:
@@ -44,13 +45,15 @@ class CudaResults(DeviceResults):
         self._count = len(observation.leaves)
         self._same_step = settings.autoreset == "same_step"
         self._arrays = self._maker()
+        self._arrays_of_graphs: Sequence[Any] | None = None
+        self._of_graphs: Any = None  # what the first graph_step returned
 
     def _maker(self) -> Callable[[Any], Sequence[Any]]:
         """Makes arrays of the pool's library of a batch."""
         if self._output == "torch":
             import torch
 
-            self._torch = torch
+            self._torch: Any = torch
             names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
             self._kinds = {getattr(torch, name): np.dtype(name).kind for name in names}
             api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
@@ -84,6 +87,56 @@ class CudaResults(DeviceResults):
             arrays = [one[ids] for one in arrays]
         return self._tuple_of(arrays)
 
+    # ---- steps in CUDA graphs ----------------------------------------------------------------
+
+    def of_graph_step(self, program: CudaProgram, space: FlatSpace, action: Any) -> Any:
+        """Steps, and returns what the view shows, in the tensors of the first call."""
+        self._check_for_graph(space, action)
+        cuda = self._torch.cuda
+        if self._of_graphs is None and cuda.is_available() and cuda.is_current_stream_capturing():
+            raise UsageError(
+                "graph_step: call it once before the capture: the first call makes the tensors of all others"
+            )
+        batch = program.graph_step(action)
+        if self._arrays_of_graphs is None:
+            self._arrays_of_graphs = self._arrays(batch)
+        shown = self._tuple_of(self._arrays_of_graphs)
+        shown = shown if self._step is None else self._step(shown)
+        self._of_graphs = shown if self._of_graphs is None else _refilled(self._of_graphs, shown)
+        return self._of_graphs
+
+    def _check_for_graph(self, space: FlatSpace, action: Any) -> None:
+        """Raises unless a kernel can read the action as it is: a copy would be another one at the next replay."""
+        where = "cuda" if driver.MEMORY_KIND == 2 else "cpu"
+
+        def check(leaf: int, part: Any) -> None:
+            of = space.leaves[leaf]
+            shape = (self._num_envs, *of.shape)
+            if isinstance(part, self._torch.Tensor):
+                here = part.device.type == where and part.device.index in (self._program.gpu, None)
+                if (
+                    (tuple(part.shape), str(part.dtype)) == (shape, f"torch.{of.dtype}")
+                    and here
+                    and part.is_contiguous()
+                ):
+                    return
+                got = f"a{'' if part.is_contiguous() else ' non-contiguous'} {part.dtype} tensor of shape "
+                got += f"{tuple(part.shape)} on {part.device}"
+            else:
+                got = type(part).__name__
+            name = f"action {of.name!r}" if of.name else "action"
+            raise ActionError(
+                f"graph_step: {name}: expected a contiguous torch.{of.dtype} tensor of shape {shape} on "
+                f"{where}:{self._program.gpu}, got {got}"
+            )
+
+        try:
+            map_trees(check, space.tree, action)
+        except (LookupError, TypeError) as error:
+            raise ActionError(f"graph_step: expected an action of the form {space.space}, got {action!r}") from error
+
+    # ---- the form of a result ----------------------------------------------------------------
+
     def _tuple_of(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arrays of a batch, in the form of a result (cpp/core/gpu/gpu_envs.h says in which order they come)."""
         reward, terminated, truncated, ended, env_id, elapsed, length, total = arrays[-8:]
@@ -112,3 +165,15 @@ class CudaResults(DeviceResults):
 
     def _each(self, function: Callable[[np.ndarray], np.ndarray], info: Any) -> Any:
         return map_tree(function, info)
+
+
+def _refilled(kept: Any, new: Any) -> Any:
+    """The tensors of an earlier result, with the numbers of a new one, of which they may be tensors too."""
+    if isinstance(new, dict):
+        return {name: _refilled(kept[name], part) for name, part in new.items()}
+    if isinstance(new, tuple):
+        parts = [_refilled(*pair) for pair in zip(kept, new, strict=True)]
+        return type(new)(*parts) if hasattr(new, "_fields") else tuple(parts)
+    if new is not None and new is not kept:
+        kept.copy_(new)
+    return kept

@@ -1,134 +1,160 @@
-"""Saved states of envs on a GPU: what of their arrays is theirs, on the host."""
+"""Saved states of envs on a GPU: what of its arrays is theirs, and what they read, on the host.
+
+A state is the words of the env's memory, then ``_Rest``, then the content of the table that the env reads, if its class
+has one: a table's address means nothing elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepmill.errors import InputError, StateError, UnsupportedError
-from stepmill.values.saved_states import StateOrigin, configuration_text, space_text
+from stepmill.errors import StateError
+from stepmill.hosts.saving import StateKeeper
+from stepmill.values.saved_states import SavedStates, StateOrigin
 
-# The types of the arrays that GpuEnvs.read() gives. The first is word by word: word w of env i is at w * num_envs + i.
-_TYPES = tuple(map(np.dtype, ("uint64", "V64", "float64", "int32", "uint32")))
+# Of an env, beside its memory, in the order of the arrays that GpuEnvs.read() gives.
+_COUNTS = ("seldom", "episode_return", "elapsed", "phase")
+_Rest = np.dtype([("seldom", "V64"), ("episode_return", "<f8"), ("elapsed", "<i4"), ("phase", "<u4"), ("seed", "<u8")])
+_Table = np.dtype([("size", "<u8")])  # of its content, which follows
 
-
-@dataclass(frozen=True)
-class CudaStates(Sequence["CudaStates"]):
-    """States of envs, as ``pool.save`` has found them. They cannot change, and can be pickled."""
-
-    origin: StateOrigin
-    rows: tuple[np.ndarray, ...]  # of each array, a row per env
-
-    def __len__(self) -> int:
-        return len(self.rows[1])
-
-    @overload
-    def __getitem__(self, index: int) -> CudaStates: ...
-    @overload
-    def __getitem__(self, index: slice) -> CudaStates: ...
-    def __getitem__(self, index: int | slice) -> CudaStates:
-        places = range(len(self))[index]
-        chosen = list(places) if isinstance(places, range) else [places]
-        return CudaStates(self.origin, tuple(rows[chosen] for rows in self.rows))
-
-    def __iter__(self) -> Iterator[CudaStates]:
-        return (self[i] for i in range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"CudaStates({len(self)} of {self.origin.env})"
+Arrays = tuple[bytes, ...]
 
 
-class CudaKeeper:
-    """Saves and restores the envs of a pool on a GPU: what ``StateKeeper`` is for an engine."""
+class CudaMemory(NamedTuple):
+    """A whole pool, for a checkpoint."""
 
-    kind = "arrays"
+    origins: tuple[StateOrigin, ...]
+    states: SavedStates
+    standing: Any
+    rows: bytes | None  # of envs that nobody has received
 
-    def __init__(
-        self, pool: Any, name: str, configs: Sequence[Mapping[str, Any]], max_episode_steps: int | None
-    ) -> None:
+
+class CudaKeeper(StateKeeper):
+    """Saves and restores the envs of a pool on a GPU.
+
+    Args:
+        pool: The pool: a ``DevicePool``.
+        *told: What ``StateKeeper`` is told besides.
+    """
+
+    def __init__(self, pool: Any, *told: Any) -> None:
+        super().__init__(pool, *told)
         self._pool = pool
-        told = configuration_text(configs[0]), max_episode_steps, "", space_text(pool.observation)
-        self._origin = StateOrigin(name, self.kind, *told, space_text(pool.action))
+        self._placed: dict[bytes, int] = {}  # where tables are that came with states
 
-    def save(self, env_ids: Any, by: str | None = None) -> CudaStates:
+    def save(self, env_ids: Any, by: str | None = None) -> SavedStates:
         """The states of some envs; None: of all. Waits for the GPU."""
-        _check_way("save", by)
-        states: CudaStates = self._pool.use(self._save, env_ids)
+        self._check_kind("save", by)
+        states: SavedStates = self._pool.use(self._save, env_ids)
         return states
 
-    def _save(self, env_ids: Any) -> CudaStates:
+    def _save(self, env_ids: Any) -> SavedStates:
         ids = self._pool.read_envs(env_ids)
         self._pool.refuse_unready("save", ids)
-        rows = _rows(self._pool.program.whole(), self._pool.num_envs)
-        return CudaStates(self._origin, rows if ids is None else tuple(one[ids] for one in rows))
+        return self._states(ids)
+
+    def _states(self, ids: np.ndarray | None) -> SavedStates:
+        program, count = self._pool.program, self._pool.num_envs
+        words, rest = _rows(program.whole(), count)
+        rest["seed"] = self._pool.known_seeds
+        if ids is not None:
+            words, rest = words[ids], rest[ids]
+        parts = [words, rest] if program.table_word is None else [words, rest, self._tables(words)]
+        records = np.concatenate([np.ascontiguousarray(one).view(np.uint8).reshape(len(words), -1) for one in parts], 1)
+        size = records.shape[1]
+        bounds = size * np.arange(len(words), dtype=np.int64)[:, None] + [0, size]
+        return SavedStates(self._origins_of(ids), records.tobytes(), bounds)
+
+    def _tables(self, words: np.ndarray) -> np.ndarray:
+        """What the envs read, in rows that are as long as the longest needs."""
+        program = self._pool.program
+        addresses, which = np.unique(words[:, program.table_word], return_inverse=True)
+        contents = [program.table(int(one)) for one in addresses]
+        rows = np.zeros((len(contents), _Table.itemsize + max(map(len, contents))), np.uint8)
+        for row, content in zip(rows, contents, strict=True):
+            row[: _Table.itemsize] = np.array(len(content), "<u8").reshape(1).view(np.uint8)
+            row[_Table.itemsize : _Table.itemsize + len(content)] = np.frombuffer(content, np.uint8)
+        return rows[which]
+
+    # ---- restoring ---------------------------------------------------------------------------
 
     def restoring(self, given: Any, env_ids: Any) -> tuple[Any, tuple[Any, ...]]:
         """The function that restores, and its arguments."""
         return self._pool.restore, (self._read, given, env_ids)
 
-    def _read(self, given: Any, env_ids: Any) -> tuple[tuple[Any, ...], np.ndarray | None]:
+    def _read(self, given: Any, env_ids: Any) -> tuple[tuple[Arrays], np.ndarray | None, np.ndarray]:
+        """The arrays of all envs with the states in them, whose those are, and the seeds of all."""
+        states = self.checked(given, env_ids)
         ids = self._pool.read_envs(env_ids)
-        count = self._pool.num_envs if ids is None else len(ids)
-        states = self._checked(given, count)
         self._pool.refuse_unready("restore", ids)
-        now = [one.copy() for one in _rows(self._pool.program.whole(), self._pool.num_envs)]
-        for to, rows in zip(now, states.rows, strict=True):
-            to[slice(None) if ids is None else ids] = rows
-        return (_arrays(now),), ids
+        words, rest = _rows(self._pool.program.whole(), self._pool.num_envs)
+        rest["seed"] = self._pool.known_seeds
+        of = slice(None) if ids is None else ids
+        words[of], rest[of] = self._unpacked(states, words.shape[1])
+        return (_arrays(words, rest),), ids, rest["seed"].copy()
 
-    def _checked(self, given: Any, count: int) -> CudaStates:
-        """A state for each env, from what the user gave."""
-        if isinstance(given, list | tuple) and given and all(isinstance(one, CudaStates) for one in given):
-            for one in given:
-                self._check(one.origin)
-            given = CudaStates(self._origin, tuple(map(np.concatenate, zip(*(one.rows for one in given), strict=True))))
-        if not isinstance(given, CudaStates):
-            raise InputError(
-                f"restore: expected what save() returned, a list of such states, or one of them, got "
-                f"{type(given).__name__}"
-            )
-        self._check(given.origin)
-        if len(given) == 1:
-            return CudaStates(self._origin, tuple(np.repeat(one, count, 0) for one in given.rows))
-        if len(given) != count:
-            raise StateError(
-                f"restore: expected {count} state{'' if count == 1 else 's'}, one per env, got {len(given)}; one "
-                "state, as in states[0], is for all"
-            )
-        return given
+    def _unpacked(self, states: SavedStates, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of words and of the rest, in which tables are where they are here."""
+        size, buffer, bounds = 8 * count + _Rest.itemsize, *states.parts
+        first, sizes = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
+        word = self._pool.program.table_word
+        if (sizes < size).any() or (word is None and (sizes != size).any()):
+            raise StateError(f"restore: a saved state that is damaged: expected {size} bytes, got {sizes.tolist()}")
+        records = np.frombuffer(buffer, np.uint8)[first[:, None] + np.arange(size)]
+        words = np.ascontiguousarray(records[:, : 8 * count]).view(np.uint64)
+        rest = np.ascontiguousarray(records[:, 8 * count :]).view(_Rest).reshape(-1)
+        if word is not None:
+            known: dict[bytes, int] = {}
+            for row, (start, end) in enumerate(bounds.tolist()):
+                table = buffer[start + size : end]
+                if table not in known:
+                    known[table] = self._place(int(words[row, word]), table)
+                words[row, word] = known[table]
+        return words, rest
 
-    def _check(self, origin: StateOrigin) -> None:
-        if origin != self._origin:
-            origin.refuse("restore", self._origin, 0)
+    def _place(self, address: int, table: bytes) -> int:
+        """Where a table of a state is on this GPU."""
+        told = int.from_bytes(table[: _Table.itemsize], "little")
+        content = table[_Table.itemsize : _Table.itemsize + told]
+        if len(content) != told or not told:
+            raise StateError("restore: a saved state that ends too soon")
+        program = self._pool.program
+        if program.table(address) == content:  # it was saved here
+            return address
+        if content not in self._placed:
+            self._placed[content] = program.keep_table(content)
+        return self._placed[content]
 
     # ---- the whole pool ----------------------------------------------------------------------
 
     def save_all(self, by: str | None) -> Any:
         """All that decides how the pool goes on."""
-        _check_way("checkpoint", by)
-        return self._origin, *self._pool.use(self._pool.memory)
+        self._check_kind("checkpoint", by)
+        return self._pool.use(self._save_all)
+
+    def _save_all(self) -> CudaMemory:
+        _, standing = self._pool.memory()
+        rows = None if standing.in_flight is None else self._pool.program.in_flight_rows()
+        return CudaMemory(self._origins, self._states(None), standing, rows)
 
     def restore_all(self, memory: Any) -> None:
         """Makes a new pool what another one was."""
-        origin, now, standing = memory
-        if origin != self._origin:
-            origin.refuse("resume", self._origin, 0)
-        self._pool.set_memory(now, standing)
+        self._check_origins("resume", memory.origins, None, self._num_envs)
+        words, _ = _rows(self._pool.program.whole(), self._pool.num_envs)
+        state = _arrays(*self._unpacked(memory.states, words.shape[1]))
+        self._pool.set_memory((state, memory.rows), memory.standing)
 
 
-def _rows(state: tuple[bytes, ...], count: int) -> tuple[np.ndarray, ...]:
-    """The arrays of all envs, a row per env."""
-    memory, *others = (np.frombuffer(one, dtype) for one, dtype in zip(state, _TYPES, strict=True))
-    return memory.reshape(-1, count).T, *others
+def _rows(state: Arrays, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """A row of words per env, and of the rest without seeds. Word w of env i is at w * count + i."""
+    memory, *others = state
+    rest = np.zeros(count, _Rest)
+    for name, array in zip(_COUNTS, others, strict=True):
+        rest[name] = np.frombuffer(array, _Rest[name])
+    return np.frombuffer(memory, np.uint64).reshape(-1, count).T.copy(), rest
 
 
-def _arrays(rows: Sequence[np.ndarray]) -> tuple[bytes, ...]:
-    return rows[0].T.tobytes(), *(one.tobytes() for one in rows[1:])
-
-
-def _check_way(what: str, by: str | None) -> None:
-    if by not in (None, CudaKeeper.kind):
-        raise UnsupportedError(f"{what}: by: expected 'arrays', the way to save these envs, got {by!r}")
+def _arrays(words: np.ndarray, rest: np.ndarray) -> Arrays:
+    return words.T.tobytes(), *(rest[name].tobytes() for name in _COUNTS)
