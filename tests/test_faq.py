@@ -22,6 +22,7 @@ HEADINGS = re.findall(r"^### (.+)$", (ROOT / "docs" / "faq.md").read_text(encodi
 # They need a limit of the system, a machine without a GPU, or another process or thread at the right moment.
 UNPROVOKED = {
     "device=…: torch … finds no GPU",
+    "there is no driver of NVIDIA: …",
     "pip install 'stepmill[…]'",
     "start_timeout=…: the process that starts the workers of … did not answer in time",
     "address: no Ray cluster answers at …",  # these need Ray: tests/hosts/ray provokes them
@@ -160,6 +161,7 @@ MISTAKES: list[Callable[[], object]] = [
     lambda: stepmill.make(Sized, backend="inline"),
     lambda: stepmill.make("CartPole-v1", wrappers=[gymnasium.Wrapper]),
     lambda: stepmill.make(Trouble, backend="thread"),
+    lambda: stepmill.make(Trouble, backend="cuda"),
     lambda: stepmill.make("CartPole-v1", step_timeout=1),
     lambda: stepmill.make("CartPole-v1", num_actors=2),
     lambda: stepmill.make("CartPole-v1", backend="ray", python="python3"),
