@@ -329,6 +329,7 @@ MOST_LINES = 600
 # Folders that are named otherwise than the part of the package whose tests they hold, or hold none.
 # RLlib takes pools as they are; the seeds are the documents that the interfaces come from.
 OTHER_FOLDERS = {"examples": None, "interop/rllib": None, "seeds": None, "site": None}
+OTHER_FOLDERS |= {"device/gpu": "device/cuda"}  # on a real one
 OTHER_FOLDERS |= {"support": None, "support/envs": None, "support/soak": None}
 
 
