@@ -140,6 +140,7 @@ class Trainer:
         self.counts = torch.ones(steps, rows, **there)
         self.just_ended, self.running = torch.zeros(2, rows, **there)
         self.returned, self.episodes = torch.zeros(2, **there)  # of the episodes that have ended in this update
+        self.shown = math.nan  # the last mean of theirs
 
     def begin(self) -> None:
         """All envs at the start of their first episodes."""
@@ -273,11 +274,12 @@ def wait(args: argparse.Namespace) -> None:
 def show(args: argparse.Namespace, trainer: Trainer, number: int, began: float) -> None:
     """Prints how it is doing."""
     mean = (trainer.returned / trainer.episodes).item()  # waits; NaN where no episode has ended
+    trainer.shown = trainer.shown if math.isnan(mean) else mean
     batch, seconds = args.num_envs * args.num_steps, time.perf_counter() - began
     steps = (number + 1) * batch
     print(
         f"\r{steps:>11,} of {args.updates * batch:,} steps, {steps / seconds:,.0f} per second, "
-        f"mean return {mean:.1f}   ",
+        f"mean return {trainer.shown:.1f}   ",
         end="",
         flush=True,
     )
