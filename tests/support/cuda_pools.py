@@ -37,7 +37,7 @@ class HostGpu:
         try:
             library = self.kernels.compile(source, *defines, *(f"-I{one}" for one in includes))
         except RuntimeError as error:
-            raise CompileError(str(error), output=str(error)) from None
+            raise CompileError(nvrtc._explained(str(error)), output=str(error)) from None
         return str(library).encode() + b"\0"
 
     def left(self) -> dict[str, int]:
