@@ -55,7 +55,7 @@ class CudaResults(DeviceResults):
         self._of_graphs: Any = None  # what the first graph_step returned
 
     def _maker(self) -> Callable[[Any], Sequence[Any]]:
-        """Makes arrays of the pool's library of a batch."""
+        """Makes arrays of the pool's library of a batch. It does not know this object: a pool that is dropped ends at once."""
         if self._output == "torch":
             import torch
 
@@ -69,10 +69,12 @@ class CudaResults(DeviceResults):
             import jax
 
             return self._by_capsules(jax.dlpack.from_dlpack)
-        return lambda batch: batch.arrays(self._program.stream())
+        stream = self._program.stream
+        return lambda batch: batch.arrays(stream())
 
     def _by_capsules(self, make: Callable[[Any], Any]) -> Callable[[Any], Sequence[Any]]:
-        return lambda batch: [make(Capsule(one, self._program.gpu)) for one in batch.capsules()]
+        gpu = self._program.gpu
+        return lambda batch: [make(Capsule(one, gpu)) for one in batch.capsules()]
 
     def array_on_device(self, given: Any) -> Any:
         """A tensor on the GPU of this pool; None if it is something else, which is read on the host."""
