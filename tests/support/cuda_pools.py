@@ -1,4 +1,4 @@
-"""Pools of ``backend="cuda"`` without a GPU: their kernels are compiled for the host, and a driver that is none runs them."""
+"""Pools of ``backend="cuda"`` without a GPU: kernels that are compiled for the host, and a driver that runs them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ class HostGpu:
         patch.setattr(nvrtc, "version", lambda: (13, 0))
         patch.setattr(nvrtc, "compile_kernel", self._compile)
 
-    def _compile(
-        self, source: str, architecture: int, includes: Sequence[Path], defines: Sequence[str] = ()
-    ) -> bytes:
+    def _compile(self, source: str, architecture: int, includes: Sequence[Path], defines: Sequence[str] = ()) -> bytes:
         self.compiled.append(architecture)
         try:
             library = self.kernels.compile(source, *defines, *(f"-I{one}" for one in includes))
@@ -62,7 +60,9 @@ class HostGpu:
 class Both:
     """The same pool on the GPU and on threads, which are to show the same."""
 
-    def __init__(self, task: Any, view: str = "gymnasium", *, num_envs: int = 5, seed: Any = 3, **arguments: Any) -> None:
+    def __init__(
+        self, task: Any, view: str = "gymnasium", *, num_envs: int = 5, seed: Any = 3, **arguments: Any
+    ) -> None:
         given = {"num_envs": num_envs, "seed": seed, **arguments}
         self.view = view
         self.gpu = stepmill.make(task, view, backend="cuda", **given)

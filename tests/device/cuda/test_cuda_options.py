@@ -100,15 +100,42 @@ def test_an_env_depends_on_its_seed_alone(both: Make) -> None:
 
 ACTIONS: dict[str, list[Any]] = {
     "CartPole-v1": [
-        np.array([0, 1, 2, 0]), np.array([0, -1, 1, 0]), np.zeros(3, int), np.zeros((4, 1), int), [0.5] * 4, [np.nan] * 4,
-        "left", None, [1, 1, 1, 1], [True] * 4, np.ones(4, np.float32), [[1]] * 4, 3, {"action": [1, 0], "env_id": [2, 1]},
-        {"action": [1, 0], "env_id": [2, 2]}, {"action": [1, 0], "env_id": [2, 4]}, np.ones(4, object), np.ones(4, complex),
+        np.array([0, 1, 2, 0]),
+        np.array([0, -1, 1, 0]),
+        np.zeros(3, int),
+        np.zeros((4, 1), int),
+        np.ones(4, np.float32),
+        np.ones(4, object),
+        np.ones(4, complex),
+        [0.5] * 4,
+        [np.nan] * 4,
+        [1] * 4,
+        [True] * 4,
+        [[1]] * 4,
+        "left",
+        None,
+        3,
+        {"action": [1, 0], "env_id": [2, 1]},
+        {"action": [1, 0], "env_id": [2, 2]},
+        {"action": [1, 0], "env_id": [2, 4]},
     ],
     "Pendulum-v1": [
-        np.zeros((4, 1)), np.full((4, 1), 3.0), np.full((4, 1), np.nan), np.zeros(4), np.full((4, 1), np.inf), [[1]] * 4,
+        np.zeros((4, 1)),
+        np.full((4, 1), 3.0),
+        np.full((4, 1), np.nan),
+        np.full((4, 1), np.inf),
+        np.zeros(4),
+        [[1]] * 4,
     ],
-    "Moving-v0": [(np.array([0, 1, 2, 3]), np.zeros((4, 2), np.float32)), (np.zeros(4, int),), None, np.zeros(4, int)],
-}  # fmt: skip
+    "Moving-v0": [
+        (np.array([0, 1, 2, 3]), np.zeros((4, 1), np.float32), np.zeros((4, 1), np.float32)),
+        (np.zeros(4, int), np.zeros((4, 1), np.float32), np.full((4, 1), -2.0, np.float32)),
+        (np.zeros(4, int), np.zeros((4, 1), np.float32), np.zeros((4, 1), np.float32)),
+        (np.zeros(4, int),),
+        None,
+        np.zeros(4, int),
+    ],
+}
 
 
 @pytest.mark.parametrize("bounds", ["pass", "clip", "error"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,7 +77,7 @@ CALLS = {
 def test_calls_that_are_not_for_such_pools(both: Callable[..., Both], name: str) -> None:
     pool = both(TASK, num_envs=N).gpu
     pool.reset()
-    with pytest.raises(errors.UnsupportedError, match=f"^{name}: ") as caught:
+    with pytest.raises(errors.UnsupportedError, match=rf"^{name}: ") as caught:
         CALLS[name](pool)
     assert "\n" not in str(caught.value)
     assert pool.step(np.zeros(N, int))[4]["elapsed_step"].tolist() == [1] * N
@@ -85,7 +86,7 @@ def test_calls_that_are_not_for_such_pools(both: Callable[..., Both], name: str)
 def test_graph_step_is_refused_elsewhere() -> None:
     with (
         stepmill.make(TASK, num_envs=N) as pool,
-        pytest.raises(errors.UnsupportedError, match="^graph_step: .* got backend='thread' and output='numpy'"),
+        pytest.raises(errors.UnsupportedError, match=r"^graph_step: .* got backend='thread' and output='numpy'"),
     ):
         pool.graph_step(np.zeros(N, int))
 
@@ -112,12 +113,14 @@ def test_configurations_that_are_wrong(gpu: HostGpu) -> None:
 
 def test_no_driver(gpu: HostGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "LIBRARY", "libcuda_that_nobody_has.so.1")
-    with pytest.raises(errors.UnsupportedError, match="backend='cuda': there is no driver of NVIDIA: .*nvidia-smi"):
+    with pytest.raises(errors.UnsupportedError, match=r"backend='cuda': there is no driver of NVIDIA: .*nvidia-smi"):
         stepmill.make(TASK, backend="cuda")
 
 
 def test_no_such_gpu(gpu: HostGpu) -> None:
-    with pytest.raises(errors.UnsupportedError, match="backend='cuda': GPU 3: invalid device ordinal. nvidia-smi lists"):
+    with pytest.raises(
+        errors.UnsupportedError, match=r"backend='cuda': GPU 3: invalid device ordinal. nvidia-smi lists"
+    ):
         stepmill.make(TASK, backend="cuda", device="cuda:3")
 
 
@@ -147,7 +150,10 @@ def test_no_compiler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_memory(gpu: HostGpu) -> None:
-    with gpu.memory_left(1000), pytest.raises(errors.OutOfMemoryError, match="GPU 0 has no .* left for 3 envs: take fewer"):
+    with (
+        gpu.memory_left(1000),
+        pytest.raises(errors.OutOfMemoryError, match=r"GPU 0 has no .* left for 3 envs: take fewer"),
+    ):
         stepmill.make(TASK, backend="cuda", num_envs=N)
 
 
@@ -184,7 +190,7 @@ def test_an_env_of_one_file(both: Callable[..., Both]) -> None:
     pools.do(lambda pool: pool.reset())
     for _ in range(30):
         action = pools.actions()
-        got, expected = pools.do(lambda pool: pool.step(action))
+        got, expected = pools.do(operator.methodcaller("step", action))
         for one, other in zip(got[:4], expected[:4], strict=True):
             np.testing.assert_array_equal(one, other)
     with pytest.raises(errors.ConfigError, match="bias: expected 0 to 1"):
@@ -226,5 +232,5 @@ def test_a_library_is_not_a_source(gpu: HostGpu, tmp_path: Path) -> None:
     made = tmp_path / "libcoin.so"
     command = ["gcc", "-shared", "-fPIC", f"-I{stepmill.get_include()}", str(COIN.with_name("coin.c")), "-o", str(made)]
     subprocess.run(command, check=True)
-    with pytest.raises(errors.UnsupportedError, match="compiled for the host already: a GPU needs the C.. file"):
+    with pytest.raises(errors.UnsupportedError, match=r"compiled for the host already: a GPU needs the C.. file"):
         stepmill.make(str(made), backend="cuda")

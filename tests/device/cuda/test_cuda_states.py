@@ -1,4 +1,4 @@
-"""Saved states of envs on a GPU, and checkpoints: they go on bit for bit, here, in another pool, and in another process."""
+"""Saved states of envs on a GPU, and checkpoints: they go on bit for bit, here, in other pools, in other processes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from stepmill.device.cuda.cuda_program import CudaProgram
 from stepmill.device.device_results import DeviceResults, Shown
 from stepmill.errors import ActionError, UsageError
 from stepmill.settings import Settings
-from stepmill.values.spaces import FlatSpace
+from stepmill.values.spaces import ArrayLeaf, FlatSpace
 from stepmill.values.trees import map_tree, map_trees
 
 _KINDS = {
@@ -55,7 +55,7 @@ class CudaResults(DeviceResults):
         self._of_graphs: Any = None  # what the first graph_step returned
 
     def _maker(self) -> Callable[[Any], Sequence[Any]]:
-        """Makes arrays of the pool's library of a batch. It does not know this object: a pool that is dropped ends at once."""
+        """Makes arrays of the pool's library of a batch. It does not know this object: no cycle keeps that alive."""
         if self._output == "torch":
             import torch
 
@@ -101,7 +101,9 @@ class CudaResults(DeviceResults):
         self._check_for_graph(space, action)
         cuda = self._torch.cuda
         if self._of_graphs is None and cuda.is_available() and cuda.is_current_stream_capturing():
-            raise UsageError("graph_step: call it once before the capture: the first call makes the tensors of all others")
+            raise UsageError(
+                "graph_step: call it once before the capture: the first call makes the tensors of all others"
+            )
         batch = program.graph_step(action)
         if self._arrays_of_graphs is None:
             self._arrays_of_graphs = self._arrays(batch)
@@ -112,29 +114,29 @@ class CudaResults(DeviceResults):
 
     def _check_for_graph(self, space: FlatSpace, action: Any) -> None:
         """Raises unless a kernel can read the action as it is: a copy would be another one at the next replay."""
-        where = "cuda" if driver.MEMORY_KIND == 2 else "cpu"
-
-        def check(leaf: int, part: Any) -> None:
-            of = space.leaves[leaf]
-            shape = (self._num_envs, *of.shape)
-            if isinstance(part, self._torch.Tensor):
-                here = part.device.type == where and part.device.index in (self._program.gpu, None)
-                if (tuple(part.shape), str(part.dtype)) == (shape, f"torch.{of.dtype}") and here and part.is_contiguous():
-                    return
-                got = f"a{'' if part.is_contiguous() else ' non-contiguous'} {part.dtype} tensor of shape "
-                got += f"{tuple(part.shape)} on {part.device}"
-            else:
-                got = type(part).__name__
-            name = f"action {of.name!r}" if of.name else "action"
-            raise ActionError(
-                f"graph_step: {name}: expected a contiguous torch.{of.dtype} tensor of shape {shape} on "
-                f"{where}:{self._program.gpu}, got {got}"
-            )
-
+        parts: list[tuple[ArrayLeaf, Any]] = []
         try:
-            map_trees(check, space.tree, action)
-        except (LookupError, TypeError) as error:
-            raise ActionError(f"graph_step: expected an action of the form {space.space}, got {action!r}") from error
+            map_trees(lambda leaf, part: parts.append((space.leaves[leaf], part)), space.tree, action)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ActionError(f"graph_step: expected an action of {space.space}, got {action!r}") from error
+        for leaf, part in parts:
+            self._check_part_for_graph(leaf, part)
+
+    def _check_part_for_graph(self, leaf: ArrayLeaf, part: Any) -> None:
+        shape = (self._num_envs, *leaf.shape)
+        gpu = self._torch.device("cuda" if driver.MEMORY_KIND == 2 else "cpu", self._program.gpu)
+        got = type(part).__name__
+        if isinstance(part, self._torch.Tensor):
+            is_here = part.device.type == gpu.type and part.device.index in (gpu.index, None)
+            is_right = tuple(part.shape) == shape and str(part.dtype) == f"torch.{leaf.dtype}" and is_here
+            if is_right and part.is_contiguous():
+                return
+            got = f"a {part.dtype} tensor of shape {tuple(part.shape)} on {part.device}"
+            got += "" if part.is_contiguous() else " that is not contiguous"
+        name = f"action {leaf.name!r}" if leaf.name else "action"
+        raise ActionError(
+            f"graph_step: {name}: expected a contiguous torch.{leaf.dtype} tensor of shape {shape} on {gpu}, got {got}"
+        )
 
     # ---- the form of a result ----------------------------------------------------------------
 
@@ -152,12 +154,12 @@ class CudaResults(DeviceResults):
 
     def _part(self, rest: Any) -> tuple[Any, dict[str, Any]]:
         """An observation, and the env's own infos with their masks."""
-        leaves = [next(rest) for _ in self._observation.leaves]
+        shown = [next(rest) for _ in self._observation.leaves]
         values, masks = [next(rest) for _ in self._infos], [next(rest) for _ in self._infos]
         infos = dict(zip(self._infos, values, strict=True)) | {
             f"_{name}": mask for name, mask in zip(self._infos, masks, strict=True)
         }
-        return map_tree(lambda leaf: leaves[leaf], self._observation.tree), infos
+        return map_tree(lambda leaf: shown[leaf], self._observation.tree), infos
 
     def _on_host(self, batch: Any) -> Shown:
         shown = Shown(*self._tuple_of(batch.arrays(self._program.stream())))

@@ -6,7 +6,6 @@ has one: a table's address means nothing elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +16,7 @@ from stepmill.values.saved_states import SavedStates, StateOrigin
 
 # Of an env, beside its memory, in the order of the arrays that GpuEnvs.read() gives.
 _COUNTS = ("seldom", "episode_return", "elapsed", "phase")
-_Rest = np.dtype(
-    [("seldom", "V64"), ("episode_return", "<f8"), ("elapsed", "<i4"), ("phase", "<u4"), ("seed", "<u8")]
-)
+_Rest = np.dtype([("seldom", "V64"), ("episode_return", "<f8"), ("elapsed", "<i4"), ("phase", "<u4"), ("seed", "<u8")])
 _Table = np.dtype([("size", "<u8")])  # of its content, which follows
 
 Arrays = tuple[bytes, ...]
@@ -145,7 +142,7 @@ class CudaKeeper(StateKeeper):
     def restore_all(self, memory: Any) -> None:
         """Makes a new pool what another one was."""
         self._check_origins("resume", memory.origins, None, self._num_envs)
-        words, rest = _rows(self._pool.program.whole(), self._pool.num_envs)
+        words, _ = _rows(self._pool.program.whole(), self._pool.num_envs)
         state = _arrays(*self._unpacked(memory.states, words.shape[1]))
         self._pool.set_memory((state, memory.rows), memory.standing)
 
