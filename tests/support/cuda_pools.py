@@ -1,4 +1,4 @@
-"""Pools of ``backend="cuda"`` without a GPU: kernels are compiled for the host, and run by a driver that is none."""
+"""Pools of ``backend="cuda"`` without a GPU: kernels that are compiled for the host, and a driver that runs them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HostGpu:
         try:
             library = self.kernels.compile(source, *defines, *(f"-I{one}" for one in includes))
         except RuntimeError as error:
-            raise CompileError(str(error), output=str(error)) from None
+            raise CompileError(nvrtc._explained(str(error)), output=str(error)) from None
         return str(library).encode() + b"\0"
 
     def left(self) -> dict[str, int]:

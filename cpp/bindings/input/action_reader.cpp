@@ -100,7 +100,7 @@ void register_action_reader(nb::module_& m) {
   nb::class_<ActionReader>(m, "ActionReader")
       .def(nb::init<int, bool, nb::handle, nb::handle, int>(), nb::kw_only(), nb::arg("num_envs"), nb::arg("is_disabled"),
            nb::arg("spec"), nb::arg("action_tree"), nb::arg("bounds"))
-      .def("read", &ActionReader::read, nb::arg("action"), nb::arg("env_id").none() = nb::none())
+      .def("read", &ActionReader::read, nb::arg("action").none(), nb::arg("env_id").none() = nb::none())
       .def("read_envs", &ActionReader::read_envs, nb::arg("env_id").none())
       .def("rows", [](nb::handle self) { return nb::cast<ActionReader&>(self).rows(self); })
       .def("set_in_flight", &ActionReader::set_in_flight, nb::arg("env_ids").none(), nb::arg("is_in_flight"))

@@ -12,8 +12,8 @@ namespace stepmill {
 // What the driver has refused.
 class GpuError : public std::runtime_error {
  public:
-  GpuError(const std::string& message, bool is_out_of_memory)
-      : std::runtime_error(message), is_out_of_memory(is_out_of_memory) {}
+  GpuError(const std::string& message, bool out_of_memory)
+      : std::runtime_error(message), is_out_of_memory(out_of_memory) {}
   const bool is_out_of_memory;
 };
 

@@ -179,7 +179,8 @@ class DevicePool(Uncopyable):
                     "over: make it with autoreset='next_step' or 'same_step'"
                 )
             self._check_can_act()
-            result = self._results.of_graph_step(self.program, self.action, action)
+            results: Any = self._results  # of a program on a GPU: views refuse it elsewhere
+            result = results.of_graph_step(self.program, self.action, action)
             now = self._standing
             steps, batches = now.steps + self.num_envs, now.batches + 1
             self._stood = now._replace(waits=self._none, steps=steps, batches=batches)
@@ -503,11 +504,11 @@ class DevicePool(Uncopyable):
             "restarts": 0,
             "steps_per_second": now.steps / seconds,
             "in_flight": self.in_flight_count,
-            "memory_bytes": self.program.memory_bytes(),
+            "memory_bytes": self.program.size(),
         }
 
     def check(self) -> None:
-        """Raises if an env was given a bad action on the device, or failed, since this was asked. Waits for it."""
+        """Raises if an env had a bad action on the device, or failed, since this was asked. Waits for the device."""
         self.use(self._check)
 
     def _check(self) -> None:
@@ -521,8 +522,8 @@ class DevicePool(Uncopyable):
         failed = self.program.take_failed()
         if failed is not None:
             raise EnvError(
-                f"env {failed} failed: its code threw an exception, which a GPU cannot show. Its row is truncated, "
-                "with reward 0 and an observation of zeros, and a reset comes next. backend='thread' shows the error",
+                f"env {failed} failed: its code threw an exception that a GPU cannot show. Its row is truncated, with "
+                "reward 0 and an observation of zeros, and a reset comes next. backend='thread' shows the exception",
                 env_id=failed,
             )
 

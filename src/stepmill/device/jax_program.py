@@ -220,7 +220,7 @@ class JaxProgram:
         """How many have ended. Waits for the device."""
         return int(np.asarray(self.now.notes.episodes).sum(dtype=np.int64))
 
-    def memory_bytes(self) -> int:
+    def size(self) -> int:
         """The size of all arrays of the pool."""
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self.now))
 

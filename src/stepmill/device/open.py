@@ -70,10 +70,11 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
     from stepmill.device.cuda import driver
     from stepmill.device.cuda.cuda_program import CudaProgram
     from stepmill.device.cuda.cuda_results import CudaResults
-    from stepmill.device.cuda.kernel import kernel_for
+    from stepmill.device.cuda.kernel import class_of, kernel_for
     from stepmill.device.device_pool import DevicePool
     from stepmill.values.spaces import ArrayLeaf, LeafKind, flatten
 
+    env_class = class_of(source)
     gpu, stream = _gpu_and_stream(settings)
     try:
         architecture = _native.gpu_architecture(driver.LIBRARY, gpu)
@@ -92,7 +93,7 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
         ]
         for role in ("observation", "action", "info")
     }
-    image = kernel_for(source, settings, leaves, architecture)
+    image = kernel_for(source, env_class, settings, leaves, architecture)
     program = CudaProgram(source, settings, leaves["action"], image, gpu, stream)
     results = CudaResults(flatten(source.observation_space), [one.name for one in leaves["info"]], settings, program)
     return DevicePool(source, settings, program, results)

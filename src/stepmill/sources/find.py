@@ -67,6 +67,12 @@ def find_source(
             "'auto'"
         )
     if backend == "cuda":
+        other = next((task for task in tasks if task != tasks[0]), None)
+        if other is not None:
+            raise UnsupportedError(
+                f"backend='cuda' runs one kernel: expected the same task for all envs, got {_name(tasks[0])} and "
+                f"{_name(other)}"
+            )
         raise UnsupportedError(
             f"backend='cuda' compiles env classes of C++ for a GPU, and {_name(tasks[0])} is none: use another backend "
             "or write the env in one file"

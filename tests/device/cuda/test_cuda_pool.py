@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,10 @@ def test_episodes_are_those_of_threads(both: Make, task: str, view: str, mode: s
     ends = 0
     for _ in range(80):
         action = pools.actions()
-        over = ended(view, assert_both(pools, lambda pool, action=action: pool.step(action)))
+        over = ended(view, assert_both(pools, operator.methodcaller("step", action)))
         ends += len(over)
         if mode == "disabled" and len(over):
-            assert_both(pools, lambda pool, over=over: pool.reset(over))
+            assert_both(pools, operator.methodcaller("reset", over))
     assert ends > 4
     stats = [pool.stats() for pool in pools.pools]
     for name in ("steps", "episodes", "batches", "failures", "restarts", "in_flight"):

@@ -132,7 +132,7 @@ class CudaProgram:
         _native.call_into(self, "_batch", self.envs.load, state, self._no_action(), self.stream(), *moved)
 
     def graph_step(self, action: Any) -> Any:
-        """Steps all envs into a batch that is the same each time: after the first call, by one launch."""
+        """Steps all envs into a batch that is the same each time: after the first call, this is one launch."""
         addresses, _kept = self._addresses(action)
         if self._of_graphs is None:
             _native.call_into(self, "_of_graphs", self.envs.step, addresses, self.stream())
@@ -228,8 +228,8 @@ class CudaProgram:
         """How many have ended. Waits for the GPU."""
         return int(self.envs.episodes(self.stream()))
 
-    def memory_bytes(self) -> int:
-        """The size of the envs, and of the results of a step."""
+    def size(self) -> int:
+        """The bytes of the envs, and of the results of a step."""
         return int(self.envs.env_bytes + self.envs.batch_bytes)
 
     def is_lost(self) -> bool:

@@ -12,7 +12,7 @@ from stepmill.device.cuda.cuda_program import CudaProgram
 from stepmill.device.device_results import DeviceResults, Shown
 from stepmill.errors import ActionError, UsageError
 from stepmill.settings import Settings
-from stepmill.values.spaces import FlatSpace
+from stepmill.values.spaces import ArrayLeaf, FlatSpace
 from stepmill.values.trees import map_tree, map_trees
 
 
@@ -49,7 +49,7 @@ class CudaResults(DeviceResults):
         self._of_graphs: Any = None  # what the first graph_step returned
 
     def _maker(self) -> Callable[[Any], Sequence[Any]]:
-        """Makes arrays of the pool's library of a batch."""
+        """Makes arrays of the pool's library of a batch. It does not know this object: no cycle keeps that alive."""
         if self._output == "torch":
             import torch
 
@@ -65,10 +65,12 @@ class CudaResults(DeviceResults):
             import jax
 
             return self._by_capsules(jax.dlpack.from_dlpack)
-        return lambda batch: batch.arrays(self._program.stream())
+        stream = self._program.stream
+        return lambda batch: batch.arrays(stream())
 
     def _by_capsules(self, make: Callable[[Any], Any]) -> Callable[[Any], Sequence[Any]]:
-        return lambda batch: [make(Capsule(one, self._program.gpu)) for one in batch.capsules()]
+        gpu = self._program.gpu
+        return lambda batch: [make(Capsule(one, gpu)) for one in batch.capsules()]
 
     def array_on_device(self, given: Any) -> Any:
         """A tensor on the GPU of this pool; None if it is something else, which is read on the host."""
@@ -107,33 +109,29 @@ class CudaResults(DeviceResults):
 
     def _check_for_graph(self, space: FlatSpace, action: Any) -> None:
         """Raises unless a kernel can read the action as it is: a copy would be another one at the next replay."""
-        where = "cuda" if driver.MEMORY_KIND == 2 else "cpu"
-
-        def check(leaf: int, part: Any) -> None:
-            of = space.leaves[leaf]
-            shape = (self._num_envs, *of.shape)
-            if isinstance(part, self._torch.Tensor):
-                here = part.device.type == where and part.device.index in (self._program.gpu, None)
-                if (
-                    (tuple(part.shape), str(part.dtype)) == (shape, f"torch.{of.dtype}")
-                    and here
-                    and part.is_contiguous()
-                ):
-                    return
-                got = f"a{'' if part.is_contiguous() else ' non-contiguous'} {part.dtype} tensor of shape "
-                got += f"{tuple(part.shape)} on {part.device}"
-            else:
-                got = type(part).__name__
-            name = f"action {of.name!r}" if of.name else "action"
-            raise ActionError(
-                f"graph_step: {name}: expected a contiguous torch.{of.dtype} tensor of shape {shape} on "
-                f"{where}:{self._program.gpu}, got {got}"
-            )
-
+        parts: list[tuple[ArrayLeaf, Any]] = []
         try:
-            map_trees(check, space.tree, action)
-        except (LookupError, TypeError) as error:
-            raise ActionError(f"graph_step: expected an action of the form {space.space}, got {action!r}") from error
+            map_trees(lambda leaf, part: parts.append((space.leaves[leaf], part)), space.tree, action)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ActionError(f"graph_step: expected an action of {space.space}, got {action!r}") from error
+        for leaf, part in parts:
+            self._check_part_for_graph(leaf, part)
+
+    def _check_part_for_graph(self, leaf: ArrayLeaf, part: Any) -> None:
+        shape = (self._num_envs, *leaf.shape)
+        gpu = self._torch.device("cuda" if driver.MEMORY_KIND == 2 else "cpu", self._program.gpu)
+        got = type(part).__name__
+        if isinstance(part, self._torch.Tensor):
+            is_here = part.device.type == gpu.type and part.device.index in (gpu.index, None)
+            is_right = tuple(part.shape) == shape and str(part.dtype) == f"torch.{leaf.dtype}" and is_here
+            if is_right and part.is_contiguous():
+                return
+            got = f"a {part.dtype} tensor of shape {tuple(part.shape)} on {part.device}"
+            got += "" if part.is_contiguous() else " that is not contiguous"
+        name = f"action {leaf.name!r}" if leaf.name else "action"
+        raise ActionError(
+            f"graph_step: {name}: expected a contiguous torch.{leaf.dtype} tensor of shape {shape} on {gpu}, got {got}"
+        )
 
     # ---- the form of a result ----------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import functools
 import json
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from stepmill._version import __version__
 from stepmill.device.cuda import nvrtc
@@ -20,11 +21,23 @@ from stepmill.system.numpy_parity import choices
 from stepmill.values.spaces import ArrayLeaf
 
 
+class EnvClass(NamedTuple):
+    """Where the class of an env is."""
+
+    header: str
+    name: str
+    folders: list[Path]  # where the header finds others
+
+
 def kernel_for(
-    source: NativeSource, settings: Settings, leaves: dict[str, list[ArrayLeaf]], architecture: int
+    source: NativeSource,
+    env_class: EnvClass,
+    settings: Settings,
+    leaves: dict[str, list[ArrayLeaf]],
+    architecture: int,
 ) -> bytes:
     """What a GPU of this version runs. Raises if the class is not one that can run there, in a sentence."""
-    header, name, folders = _class_of(source)
+    header, name, folders = env_class
     text = kernel_source(
         header,
         name,
@@ -58,8 +71,8 @@ def kernel_for(
         return image
 
 
-def _class_of(source: NativeSource) -> tuple[str, str, list[Path]]:
-    """The header of the env's class, the class, and where the header finds others."""
+def class_of(source: NativeSource) -> EnvClass:
+    """The class of an env. Raises UnsupportedError if there is no source of it that a GPU could run."""
     library = source.library
     if library is None:
         header = _own_headers().get(source.env_class)
@@ -67,14 +80,14 @@ def _class_of(source: NativeSource) -> tuple[str, str, list[Path]]:
             raise UnsupportedError(
                 f"backend='cuda': {source.id} calls a simulator, which runs on the host: use backend='thread'"
             )
-        return header, f"stepmill::{source.env_class}", []
+        return EnvClass(header, f"stepmill::{source.env_class}", [])
     if not isinstance(library, EnvLibrary) or not library.sources:
         raise UnsupportedError(
             f"backend='cuda': {source.id} is a library that is compiled for the host already: a GPU needs the C++ file "
             "of an env class"
         )
     first = Path(next(iter(library.sources)))
-    return str(first), f"::{library.name}", [first.parent]
+    return EnvClass(str(first), f"::{library.name}", [first.parent])
 
 
 def _files_of(source: NativeSource) -> list[str]:

@@ -1,0 +1,159 @@
+"""Env classes that fail in a kernel, or cannot run there: what a pool says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepmill import errors
+from support.cuda_pools import HostGpu
+from support.host_kernels import MODES
+from support.probes import assert_same
+
+N = 4
+SOURCE = """
+#include <stepmill/env.h>
+{include}
+using namespace stepmill;
+
+class Odd {{
+ public:
+  static constexpr bool kNeverBlocks = true;
+  static constexpr bool kPlainMemory = true;
+  static EnvSpec spec(const Config&) {{
+    EnvSpec spec;
+    spec.observation = {{box<double>({{}}, {{0.0}}, {{1e9}})}};
+    spec.action = {{discrete(4)}};
+    return spec;
+  }}
+  explicit Odd(const Config&) {{}}
+  void reset(Rng&, const Options&) {{ steps_ = 0; }}
+  Outcome step(const ActionRow& action, Rng&) {{
+    steps_ += 1;
+    {step}
+    return {{1.0, false, false}};
+  }}
+  void observe(const Row& row) const {{ *row.observation<double>() = 1.0 + steps_; }}
+
+ private:
+  double steps_ = 0.0;
+}};
+"""
+THROWS = 'if (action.index() == 3) throw std::runtime_error("three");'
+
+
+@pytest.fixture
+def make_odd(gpu: HostGpu, make: Any, tmp_path: Path) -> Callable[..., Any]:
+    """A pool of envs of one file, with these lines in their step."""
+
+    def made(step: str = THROWS, include: str = "", **arguments: Any) -> Any:
+        path = tmp_path / "odd.h"
+        path.write_text(SOURCE.format(step=step, include=include))
+        return make(str(path), **{"num_envs": N, "backend": "cuda", **arguments})
+
+    return made
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_failed_env_has_a_row_and_goes_on(make_odd: Any, mode: str) -> None:
+    pool = make_odd(autoreset=mode)
+    pool.reset()
+    pool.step(np.zeros(N, int))
+    observation, reward, terminated, truncated, info = pool.step([0, 3, 0, 3])
+    assert truncated.tolist() == [False, True, False, True]
+    assert not terminated.any()
+    assert observation.tolist() == [3, 0, 3, 0]
+    assert reward.tolist() == [1, 0, 1, 0]
+    assert "episode_return" not in info
+    if mode == "disabled":
+        with pytest.raises(errors.NeedsResetError, match="env 1"):
+            pool.step(np.zeros(N, int))
+        pool.reset([1, 3])
+    else:
+        observation, reward, _, truncated, info = pool.step(np.zeros(N, int))
+        assert observation.tolist() == [4, 1, 4, 1]
+        assert reward.tolist() == [1, 0, 1, 0]
+        assert not truncated.any()
+    assert pool.step(np.zeros(N, int))[0].tolist()[1::2] == [2, 2]
+    with pytest.raises(errors.EnvError):
+        pool.check()
+
+
+@pytest.mark.parametrize("told_by", ["check", "stats", "close"])
+def test_failures_are_told_once_and_counted(make_odd: Any, told_by: str) -> None:
+    pool = make_odd()
+    pool.reset()
+    pool.check()
+    pool.step([0, 3, 3, 0])
+    pool.step([0, 3, 3, 0])  # which is discarded
+    pool.step([0, 0, 0, 3])
+    with pytest.raises(
+        errors.EnvError, match=r"env 1 failed: its code threw an exception.*backend='thread' shows"
+    ) as caught:
+        getattr(pool, told_by)()
+    assert caught.value.env_id == 1
+    assert caught.value.batch is None
+    if told_by == "close":
+        assert pool.closed
+        pool.close()
+        return
+    pool.check()
+    assert pool.stats()["failures"] == 3
+    assert pool.stats()["episodes"] == 0
+    pool.reset()
+    pool.step([3, 0, 0, 0])
+    with pytest.raises(errors.EnvError, match="env 0 failed"):
+        pool.check()
+    assert pool.stats()["failures"] == 4
+
+
+def test_a_pool_that_is_left_by_a_with_block(make_odd: Any) -> None:
+    def use() -> None:
+        with make_odd() as pool:
+            pool.reset()
+            pool.step([0, 0, 3, 0])
+
+    with pytest.raises(errors.EnvError, match="env 2 failed"):
+        use()
+
+
+def test_what_the_others_do_does_not_change(make_odd: Any) -> None:
+    one, other = make_odd(), make_odd()
+    for action in ([0, 0, 0, 0], [0, 3, 0, 0], [1, 1, 1, 1], [0, 3, 0, 0]):
+        a, b = one.step(action), other.step(np.minimum(action, 2))
+        assert_same(a[0][[0, 2, 3]], b[0][[0, 2, 3]])
+    with pytest.raises(errors.EnvError):
+        one.close()
+
+
+def test_an_exception_of_the_host_says_what_it_is(make_odd: Any) -> None:
+    make_odd().close()
+    pool = make_odd(backend="thread")
+    pool.reset()
+    with pytest.raises(errors.EnvError, match="three"):
+        pool.step([0, 3, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("step", "include", "named"),
+    [
+        ("try { steps_ = 1; } catch (const std::exception& error) { steps_ = *error.what(); }", "", "error"),
+        ("steps_ += std::unordered_map<int, int>().size();", "#include <unordered_map>", "unordered_map"),
+        ('FILE* file = std::fopen("x", "r"); steps_ += file != nullptr;', "#include <cstdio>", "fopen"),
+    ],
+)
+def test_a_class_that_cannot_run_there_says_why(make_odd: Any, step: str, include: str, named: str) -> None:
+    make_odd(step, include, backend="thread").close()  # it is fine on the host
+    with pytest.raises(errors.CompileError, match=r"odd\.h cannot run on a GPU: ") as caught:
+        make_odd(step, include)
+    assert named in caught.value.output
+
+
+def test_an_error_of_the_author_is_told_as_on_the_host(make_odd: Any) -> None:
+    for backend in ("thread", "cuda"):
+        with pytest.raises(errors.CompileError, match="nonsense"):
+            make_odd("nonsense;", backend=backend)
