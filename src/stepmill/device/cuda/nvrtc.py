@@ -14,7 +14,8 @@ from typing import Any
 from stepmill.errors import CompileError, MissingPackageError
 from stepmill.sources.files.compiler import INCLUDES
 
-_LEAST = (13, 0)
+# 13.0 makes wrong code of a clamp whose result is compared (CliffWalking walked off its cliff unpunished); 13.4 does not.
+_LEAST = (13, 4)
 _INSTALL = "pip install 'stepmill[cuda]' brings one"
 OPTIONS = (
     "-std=c++20",
@@ -57,7 +58,8 @@ def version() -> tuple[int, int]:
 
 @functools.cache
 def _library() -> Any:
-    """The first one that there is: of the package, of a library that brings one, or of the system."""
+    """The first one that is new enough: of the package, of a library that brings one, or of the system."""
+    older = ""
     for path in _places():
         try:
             found = ctypes.CDLL(path)
@@ -65,10 +67,12 @@ def _library() -> Any:
             continue
         found.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
-        if found.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0 and (major.value, minor.value) >= _LEAST:
-            return found
+        if found.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0:
+            if (major.value, minor.value) >= _LEAST:
+                return found
+            older = f" but {major.value}.{minor.value}"
     raise MissingPackageError(
-        f"backend='cuda' compiles envs with NVRTC {_LEAST[0]} or later, and there is none: {_INSTALL}"
+        f"backend='cuda' compiles envs with NVRTC {_LEAST[0]}.{_LEAST[1]} or later, and there is none{older}: {_INSTALL}"
     )
 
 
