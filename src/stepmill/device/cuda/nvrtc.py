@@ -14,7 +14,7 @@ from typing import Any
 from stepmill.errors import CompileError, MissingPackageError
 from stepmill.sources.files.compiler import INCLUDES
 
-# 13.0 makes wrong code of a clamp whose result is compared (CliffWalking walked off its cliff unpunished); 13.4 does not.
+# What 13.0 makes of a clamp whose result is compared is wrong: CliffWalking walked off its cliff unpunished.
 _LEAST = (13, 4)
 _INSTALL = "pip install 'stepmill[cuda]' brings one"
 OPTIONS = (
@@ -72,7 +72,8 @@ def _library() -> Any:
                 return found
             older = f" but {major.value}.{minor.value}"
     raise MissingPackageError(
-        f"backend='cuda' compiles envs with NVRTC {_LEAST[0]}.{_LEAST[1]} or later, and there is none{older}: {_INSTALL}"
+        f"backend='cuda' compiles envs with NVRTC {_LEAST[0]}.{_LEAST[1]} or later, and there is none{older}: "
+        f"{_INSTALL}"
     )
 
 
