@@ -125,7 +125,7 @@ def test_a_step_is_one_launch(kernels: Kernels) -> None:
     twin.close()
 
 
-def test_no_memory_for_envs(kernels: Kernels) -> None:
+def test_no_memory_for_envs(kernels: Kernels, before: dict[str, int]) -> None:
     with (
         memory_left(kernels, 1000),
         pytest.raises(OutOfMemoryError, match=r"GPU 0 has no 0\.00 GiB left for 4 envs: take"),
