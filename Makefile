@@ -200,7 +200,7 @@ test-rllib: $(RLLIB)/.installed  ## RLlib on our pools
 # The suites of JAX worlds, and pools inside of programs that JAX compiles.
 $(JAX)/.installed: $(WHEEL)/.built
 	@$(PYTHON) -m venv $(@D)
-	@$(@D)/bin/pip install $(PIP_QUIET) "$$(ls $(WHEEL)/*.whl)[cli,jax-worlds]" "torch==2.13.0" "pytest>=8" pytest-xdist pytest-randomly "hypothesis>=6.100" "ale-py>=0.11"
+	@$(@D)/bin/pip install $(PIP_QUIET) "$$(ls $(WHEEL)/*.whl)[cli,jax-worlds]" "torch==2.13.0" "pytest>=8" pytest-xdist pytest-randomly "hypothesis>=6.100" "ale-py>=0.11" "nvidia-cuda-nvrtc>=13.4"
 	@$(@D)/bin/pip install $(PIP_QUIET) --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
