@@ -154,6 +154,7 @@ def test_threads_one_after_another(both: Callable[..., Both]) -> None:
             assert_same((one[0], one[2:]), (other[0], other[2:]))
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where other tests have imported it
 def test_a_forked_child_is_refused(gpu: HostGpu, make: Any) -> None:
     pool = make(TASK, num_envs=N, backend="cuda")
     kept = pool.reset()

@@ -171,6 +171,7 @@ def test_a_class_that_cannot_be_copied(kernels: Kernels) -> None:
     twin.close()
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where other tests have imported it
 def test_a_child_has_no_part_in_it(kernels: Kernels) -> None:
     twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
     action = np.zeros(NUM_ENVS, np.int64)
