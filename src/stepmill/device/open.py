@@ -42,17 +42,22 @@ def open_device_pool(source: WorldSource, settings: Settings) -> Any:
 
 
 def _refuse(source: WorldSource, settings: Settings) -> None:
-    why = None
-    if settings.is_async:
-        why = "batch_size: they move together: expected num_envs, which is the default"
-    elif settings.only_processes is not None:
-        why = f"{settings.only_processes}: there are no worker processes: leave it out"
-    elif settings.on_error != "raise":
-        why = "on_error: a compiled program raises nothing: leave it out"
-    elif settings.max_num_players not in (None, 1):
+    why = _unfit(settings, "a compiled program")
+    if why is None and settings.max_num_players not in (None, 1):
         why = "max_num_players: each has one player: leave it out"
     if why is not None:
         raise UnsupportedError(f"the envs of {source.id} are one program on a device, so {why}")
+
+
+def _unfit(settings: Settings, what: str) -> str | None:
+    """Which of the settings is for envs that move one by one, and why; ``what`` moves these."""
+    if settings.is_async:
+        return "batch_size: they move together: expected num_envs, which is the default"
+    if settings.only_processes is not None:
+        return f"{settings.only_processes}: there are no worker processes: leave it out"
+    if settings.on_error != "raise":
+        return f"on_error: {what} raises nothing: leave it out"
+    return None
 
 
 # ---- envs on a GPU ---------------------------------------------------------------------------------
@@ -120,16 +125,10 @@ def _gpu_and_stream(settings: Settings) -> tuple[int, Callable[[], int]]:
 
 
 def _refuse_on_gpu(source: NativeSource, settings: Settings) -> None:
-    why = None
-    if settings.is_async:
-        why = "batch_size: they move together: expected num_envs, which is the default"
-    elif settings.only_processes is not None:
-        why = f"{settings.only_processes}: there are no worker processes: leave it out"
-    elif settings.on_error != "raise":
-        why = "on_error: a kernel raises nothing: leave it out"
-    elif source.max_num_players != 1:
+    why = _unfit(settings, "a kernel")
+    if why is None and source.max_num_players != 1:
         why = "its envs have several players, which a kernel has no place for: use backend='thread'"
-    elif source.render_mode is not None:
+    if why is None and source.render_mode is not None:
         why = "render_mode: nobody draws them there: use backend='thread'"
     if why is not None:
         raise UnsupportedError(f"the envs of {source.id} are one kernel on a GPU, so {why}")
