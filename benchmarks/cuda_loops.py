@@ -136,6 +136,7 @@ class Plain:
             seeds=list(range(pool.num_envs)),
             same_step=False,
             max_episode_steps=500,
+            hides_streams=False,
         )
         self._batch: Any = None
 

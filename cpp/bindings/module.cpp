@@ -57,28 +57,6 @@ bool import_numpy() {
 }
 
 // `simulators` is None, or a list of one simulator per env.
-std::unique_ptr<EnvSet> build_native(const sm_env_table& table, nb::handle configs, nb::handle simulators,
-                                     std::int32_t first_id) {
-  std::vector<ConfigRun> runs;
-  PyObject* last = nullptr;  // thousands of envs usually share one dict
-  for (nb::handle config : configs) {
-    const std::size_t index = runs.size();
-    if (!simulators.is_none())
-      runs.push_back({read_config(table, config), 1, read_simulator(simulators[index].attr("values")())});
-    else if (config.ptr() == last)
-      runs.back().count += 1;
-    else
-      runs.push_back({read_config(table, config)});
-    last = config.ptr();
-  }
-  try {
-    return std::make_unique<EnvSet>(table, runs, first_id);
-  } catch (const BuildError& error) {
-    nb::object type = nb::module_::import_("stepmill.errors").attr("EnvError");
-    raise_again(type(to_text(error.what()), "env_id"_a = error.env, "phase"_a = "constructor"));
-  }
-}
-
 // ---- constructors: Python calls them with keywords; they build the object in memory from Python ----
 
 template <class T>
@@ -142,7 +120,7 @@ void make_native_host(NativeHost* self, nb::kwargs given) {
     }();
     (void)once;
   }
-  auto envs = build_native(table, given["configs"], simulators, 0);
+  auto envs = build_envs(table, read_runs(table, given["configs"], simulators));
   new (self) NativeHost(table, std::move(envs), read_any_spec(given), options, std::move(simulators),
                          std::move(errors));
 }
@@ -189,7 +167,7 @@ void make_worker(WorkerObject* self, nb::kwargs given) {
   a.loop = given["loop"];
   if (const sm_env_table* table = read_table(given)) {
     a.simulators = given["simulators"];
-    a.native = build_native(*table, given["configs"], a.simulators, a.post.first_env);
+    a.native = build_envs(*table, read_runs(*table, given["configs"], a.simulators), a.post.first_env);
     a.is_loaded = find_loaded_env(get<std::string>(given, "env_class")) != nullptr;
   } else {
     a.python.emplace(read_envs(given, a.spec, a.plan.table.autoreset, a.plan.process.keep_last_observation,

@@ -66,4 +66,20 @@ struct Arguments {
   std::int32_t num_envs, max_episode_steps;
 };
 
+// Which envs are copied: env `to_index[i]` there becomes what env `from_index[i]` is here; null: one after another.
+struct Copy {
+  Envs from, to;
+  std::int64_t from_count, to_count;  // how many envs there are
+  std::int64_t words;                 // of an env's memory
+  const std::int32_t *from_index, *to_index;
+  std::int32_t num_envs;  // that are copied
+};
+
+// For the number of episodes that have ended, of all envs together.
+struct Count {
+  Envs envs;
+  unsigned long long* ended;
+  std::int32_t num_envs;
+};
+
 }  // namespace stepmill::gpu

@@ -297,6 +297,22 @@ template <class Form>
   end_thread();
 }
 
+inline void copy_env(const Copy& c) {
+  const std::int32_t i = env_of_thread();
+  if (i >= c.num_envs) return;
+  const std::int64_t from = c.from_index ? c.from_index[i] : i, to = c.to_index ? c.to_index[i] : i;
+  for (std::int64_t w = 0; w < c.words; ++w) c.to.memory[w * c.to_count + to] = c.from.memory[w * c.from_count + from];
+  c.to.seldom[to] = c.from.seldom[from];
+  c.to.episode_return[to] = c.from.episode_return[from];
+  c.to.elapsed[to] = c.from.elapsed[from];
+  c.to.phase[to] = c.from.phase[from];
+}
+
+inline void count_env(const Count& c) {
+  const std::int32_t i = env_of_thread();
+  if (i < c.num_envs && c.envs.seldom[i].ended) atomicAdd(c.ended, static_cast<unsigned long long>(c.envs.seldom[i].ended));
+}
+
 }  // namespace stepmill::gpu
 
 #define STEPMILL_GPU_ENV(Class, Form)                                                          \
@@ -304,4 +320,12 @@ template <class Form>
   STEPMILL_KERNEL void stepmill_step(STEPMILL_PARAMETER stepmill::gpu::Arguments arguments) {  \
     stepmill::gpu::advance<Class, Form>(arguments);                                            \
   }                                                                                            \
-  STEPMILL_ON_HOST
+  STEPMILL_KERNEL void stepmill_copy(STEPMILL_PARAMETER stepmill::gpu::Copy arguments) {       \
+    stepmill::gpu::copy_env(arguments);                                                        \
+  }                                                                                            \
+  STEPMILL_KERNEL void stepmill_count(STEPMILL_PARAMETER stepmill::gpu::Count arguments) {     \
+    stepmill::gpu::count_env(arguments);                                                       \
+  }                                                                                            \
+  STEPMILL_ON_HOST(stepmill_step, stepmill::gpu::Arguments)                                    \
+  STEPMILL_ON_HOST(stepmill_copy, stepmill::gpu::Copy)                                         \
+  STEPMILL_ON_HOST(stepmill_count, stepmill::gpu::Count)

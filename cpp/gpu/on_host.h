@@ -63,10 +63,10 @@ inline thread_local jmp_buf end_of_thread;
 }  // namespace stepmill::gpu
 
 // What the host calls in the place of a launch.
-#define STEPMILL_ON_HOST                                                                            \
-  extern "C" void stepmill_run(const stepmill::gpu::Arguments* arguments) {                         \
-    for (std::int32_t id = 0; id < arguments->num_envs; ++id) {                                     \
-      blockIdx.x = static_cast<unsigned>(id);                                                       \
-      if (!setjmp(stepmill::gpu::end_of_thread)) stepmill_step(*arguments);                         \
-    }                                                                                               \
+#define STEPMILL_ON_HOST(kernel, Given)                            \
+  extern "C" void kernel##_on_host(const Given* arguments) {       \
+    for (std::int32_t id = 0; id < arguments->num_envs; ++id) {    \
+      blockIdx.x = static_cast<unsigned>(id);                      \
+      if (!setjmp(stepmill::gpu::end_of_thread)) kernel(*arguments); \
+    }                                                              \
   }

@@ -32,7 +32,7 @@ struct Thrown {
 #define STEPMILL_PARAMETER const __grid_constant__
 #define STEPMILL_INLINE __forceinline__
 #define STEPMILL_UNROLL _Pragma("unroll")
-#define STEPMILL_ON_HOST
+#define STEPMILL_ON_HOST(kernel, Given)
 #else
 #include "gpu/on_host.h"
 #endif

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 
 namespace {
 
@@ -105,8 +106,8 @@ int cuModuleUnload(void*) {  // the library stays: threads of the host may have 
   --fake_modules;
   return kSuccess;
 }
-int cuModuleGetFunction(void** function, void* module, const char*) {
-  *function = dlsym(module, "stepmill_run");
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  *function = dlsym(module, (std::string(name) + "_on_host").c_str());
   return *function ? kSuccess : kInvalidImage;
 }
 int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {

@@ -150,6 +150,7 @@ class Kernels:
         arguments.setdefault("memory_kind", CPU)
         arguments.setdefault("device", 0)
         arguments.setdefault("max_episode_steps", 0)
+        arguments.setdefault("hides_streams", False)
         arguments.setdefault("env_class", place.env_class)
         if "image" not in arguments:
             arguments["image"] = str(self.compile(form.source(place))).encode() + b"\0"
@@ -161,7 +162,7 @@ Row = dict[str, np.ndarray]
 
 @dataclass
 class State:
-    """What ``GpuEnvs.read`` returns, as arrays."""
+    """What ``GpuStates.read`` returns, as arrays."""
 
     memory: np.ndarray  # a row per word
     seldom: np.ndarray
@@ -171,7 +172,7 @@ class State:
 
     @classmethod
     def read(cls, envs: Any, num_envs: int) -> State:
-        memory, seldom, total, elapsed, phase = envs.read(0)
+        memory, seldom, total, elapsed, phase = envs.save(None, 0).read(0)
         return cls(
             np.frombuffer(memory, np.uint64).reshape(-1, num_envs).copy(),
             np.frombuffer(seldom, SELDOM).copy(),

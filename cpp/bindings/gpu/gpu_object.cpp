@@ -6,11 +6,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
-
-#include <numeric>
+#include <type_traits>
 
 #include "bindings/input/config_input.h"
 #include "bindings/python/bytes.h"
@@ -42,23 +42,27 @@ dlpack::DataType type_of(DType dtype) {
 }
 
 // What a library holds of a batch. The extents and strides come right behind it.
+template <class Managed>
 struct Held {
-  dlpack::ManagedTensor tensor;
+  Managed tensor;
   std::shared_ptr<GpuEnvs::Batch> batch;
 };
 
 // Called in whichever thread drops a tensor; it needs no interpreter.
-void let_go(dlpack::ManagedTensor* self) {
-  auto* held = static_cast<Held*>(self->owner);
+template <class Managed>
+void let_go(Managed* self) {
+  auto* held = static_cast<Held<Managed>*>(self->owner);
   held->~Held();
   std::free(held);
 }
 
-constexpr const char* kCapsule = "dltensor_versioned";
+template <class Managed>
+constexpr const char* kCapsule = std::is_same_v<Managed, dlpack::ManagedTensor> ? "dltensor_versioned" : "dltensor";
 
+template <class Managed>
 void let_go_of_capsule(PyObject* capsule) {
-  if (!PyCapsule_IsValid(capsule, kCapsule)) return;  // somebody has taken it over
-  auto* tensor = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, kCapsule));
+  if (!PyCapsule_IsValid(capsule, kCapsule<Managed>)) return;  // somebody has taken it over
+  auto* tensor = static_cast<Managed*>(PyCapsule_GetPointer(capsule, kCapsule<Managed>));
   tensor->deleter(tensor);
 }
 
@@ -80,17 +84,9 @@ std::optional<Contents>& open(std::optional<Contents>& place, nb::handle object)
   return place;
 }
 
-std::vector<ConfigRun> runs_of(const sm_env_table& table, nb::handle configs) {
-  std::vector<ConfigRun> runs;
-  PyObject* last = nullptr;
-  for (nb::handle config : configs) {
-    if (config.ptr() == last)
-      runs.back().count += 1;
-    else
-      runs.push_back({read_config(table, config)});
-    last = config.ptr();
-  }
-  return runs;
+GpuEnvs::Ids ids_in(const std::optional<Contents>& given) {
+  if (!given) return std::nullopt;
+  return entries<std::int32_t>(given);
 }
 
 template <class T>
@@ -105,14 +101,20 @@ std::vector<T> values_in(nb::handle object) {
   return out;
 }
 
+GpuEnvs::State state_in(nb::tuple given) {
+  return {values_in<std::uint64_t>(given[0]), values_in<gpu::Seldom>(given[1]), values_in<double>(given[2]),
+          values_in<std::int32_t>(given[3]), values_in<std::uint32_t>(given[4])};
+}
+
 }  // namespace
 
-dlpack::ManagedTensor* GpuBatchObject::describe(int array) const {
+template <class Managed>
+Managed* GpuBatchObject::describe(int array) const {
   const GpuColumn& column = columns_->all[static_cast<std::size_t>(array)];
   const std::size_t axes = column.shape.size();
-  void* memory = std::malloc(sizeof(Held) + 2 * axes * sizeof(std::int64_t));
+  void* memory = std::malloc(sizeof(Held<Managed>) + 2 * axes * sizeof(std::int64_t));
   if (!memory) throw std::bad_alloc();
-  auto* held = new (memory) Held{{}, batch_};
+  auto* held = new (memory) Held<Managed>{{}, batch_};
   auto* shape = reinterpret_cast<std::int64_t*>(held + 1);
   std::int64_t* strides = shape + axes;
   std::int64_t elements = 1;
@@ -121,14 +123,13 @@ dlpack::ManagedTensor* GpuBatchObject::describe(int array) const {
     strides[i] = elements;
     elements *= shape[i];
   }
-  const GpuEnvs& envs = batch_->envs();
-  held->tensor = {{dlpack::kMajor, 0},
-                  held,
-                  &let_go,
-                  0,
-                  {reinterpret_cast<void*>(batch_->array(array)), {columns_->memory_kind, envs.device()},
-                   static_cast<std::int32_t>(axes), type_of(column.dtype), shape, strides, 0}};
-  return &held->tensor;
+  Managed& made = held->tensor;
+  if constexpr (std::is_same_v<Managed, dlpack::ManagedTensor>) made.version = {dlpack::kMajor, 0};
+  made.owner = held;
+  made.deleter = &let_go<Managed>;
+  made.tensor = {reinterpret_cast<void*>(batch_->array(array)), {columns_->memory_kind, batch_->envs().device()},
+                 static_cast<std::int32_t>(axes), type_of(column.dtype), shape, strides, 0};
+  return &made;
 }
 
 nb::tuple GpuBatchObject::tensors(nb::handle api) const {
@@ -139,17 +140,18 @@ nb::tuple GpuBatchObject::tensors(nb::handle api) const {
   for (Py_ssize_t i = 0; i < count; ++i) {
     void* made = nullptr;
     // If it fails, it may have taken over the tensor or not. So we do not free it.
-    if (functions->to_object(describe(static_cast<int>(i)), &made) != 0) throw nb::python_error();
+    if (functions->to_object(describe<dlpack::ManagedTensor>(static_cast<int>(i)), &made) != 0) throw nb::python_error();
     PyTuple_SET_ITEM(out.ptr(), i, static_cast<PyObject*>(made));
   }
   return nb::borrow<nb::tuple>(out);
 }
 
-nb::tuple GpuBatchObject::capsules() const {
-  nb::list out;
-  for (int i = 0; std::cmp_less(i, columns_->all.size()); ++i)
-    out.append(owned(PyCapsule_New(describe(i), kCapsule, &let_go_of_capsule)));
-  return nb::tuple(out);
+nb::object GpuBatchObject::capsule(int array, bool versioned) const {
+  if (std::cmp_less(array, 0) || std::cmp_greater_equal(array, columns_->all.size())) throw nb::index_error();
+  const auto made = [&]<class Managed>(Managed* tensor) {
+    return owned(PyCapsule_New(tensor, kCapsule<Managed>, &let_go_of_capsule<Managed>));
+  };
+  return versioned ? made(describe<dlpack::ManagedTensor>(array)) : made(describe<dlpack::OldManagedTensor>(array));
 }
 
 nb::tuple GpuBatchObject::arrays(std::uintptr_t stream) const {
@@ -172,6 +174,8 @@ nb::tuple GpuBatchObject::arrays(std::uintptr_t stream) const {
   return nb::tuple(out);
 }
 
+void GpuBatchObject::ready_for(std::uintptr_t stream) const { batch_->ready_for(stream_of(stream)); }
+
 nb::object GpuBatchObject::content(std::uintptr_t stream) const {
   GpuEnvs& envs = batch_->envs();
   return bytes_with(static_cast<std::size_t>(envs.batch_bytes()), [&](std::span<std::byte> to) {
@@ -180,7 +184,8 @@ nb::object GpuBatchObject::content(std::uintptr_t stream) const {
 }
 
 GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int device, nb::bytes image, nb::object env_class, nb::object configs,
-                     const std::vector<std::uint64_t>& seeds, bool same_step, std::int32_t max_episode_steps) {
+                     const std::vector<std::uint64_t>& seeds, bool same_step, std::int32_t max_episode_steps,
+                     bool hides_streams) {
   const sm_env_table& table = *find_table(env_class);
   if (!table.memory)
     raise("UnsupportedError", std::string(table.name) + " cannot be copied to a GPU: its class does not say kPlainMemory");
@@ -188,7 +193,7 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   const EnvSpec spec = read_native_spec(table, read_config(table, configs[0]), {});
 
   // One object stands for all that are alike: those with one configuration, unless they read tables of their own.
-  std::vector<ConfigRun> runs = runs_of(table, configs);
+  std::vector<ConfigRun> runs = read_runs(table, configs, nb::none());
   const auto object_of = [&table](const void* envs, std::int32_t index) {
     sm_env_memory memory{};
     table.memory(envs, index, &memory);
@@ -196,20 +201,21 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   };
   bool all_differ = runs.size() > 1;
   if (!all_differ) {
-    const EnvSet one(table, {{runs[0].config, 1}});
-    all_differ = object_of(one.envs(), 0).read != nullptr;
+    const auto one = build_envs(table, {{runs[0].config, 1}});
+    all_differ = object_of(one->envs(), 0).read != nullptr;
   }
   if (!all_differ) runs[0].count = 1;
-  const EnvSet built(table, runs);
+  const auto built = build_envs(table, runs);
 
   GpuForm form;
   for (const Leaf& leaf : spec.observation) form.observation.push_back(leaf.row_bytes());
   for (const Leaf& leaf : spec.info) form.info.push_back(leaf.row_bytes());
   for (const Leaf& leaf : spec.action) form.action.push_back(leaf.row_bytes());
-  const std::int64_t object_bytes = object_of(built.envs(), 0).object_bytes;
+  const std::int64_t object_bytes = object_of(built->envs(), 0).object_bytes;
   form.memory_words = (object_bytes + 7) / 8;
   form.same_step = same_step;
-  envs_ = std::make_shared<GpuEnvs>(library.c_str(), device, bytes_of(image), num_envs, form, max_episode_steps);
+  envs_ = std::make_shared<GpuEnvs>(library.c_str(), device, bytes_of(image), num_envs, form, max_episode_steps,
+                                    hides_streams);
 
   GpuEnvs::State state;
   const auto count = static_cast<std::size_t>(num_envs), words = static_cast<std::size_t>(form.memory_words);
@@ -222,7 +228,7 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   std::vector<std::uint64_t> object(words);
   for (std::size_t i = 0; i < count; ++i) {
     if (i == 0 || all_differ) {
-      const sm_env_memory memory = object_of(built.envs(), static_cast<std::int32_t>(i));
+      const sm_env_memory memory = object_of(built->envs(), static_cast<std::int32_t>(i));
       std::memcpy(object.data(), memory.object, static_cast<std::size_t>(object_bytes));
       if (memory.read) {
         const auto [known, is_new] = tables.try_emplace(memory.read);
@@ -257,8 +263,15 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   columns_ = std::move(columns);
 }
 
+// It may wait for those who need the interpreter.
+std::shared_ptr<GpuEnvs::Batch> GpuObject::take_batch(std::uintptr_t stream) {
+  std::optional<nb::gil_scoped_release> released;
+  if (envs_->hides_streams()) released.emplace();
+  return envs_->take_batch(stream_of(stream));
+}
+
 GpuBatchObject GpuObject::step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream) {
-  auto batch = envs_->take_batch(stream_of(stream));
+  auto batch = take_batch(stream);
   envs_->step(*batch, addresses(action), stream_of(stream));
   return {std::move(batch), columns_};
 }
@@ -266,7 +279,7 @@ GpuBatchObject GpuObject::step(const std::vector<std::uintptr_t>& action, std::u
 GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nb::object into,
                                   nb::object which, nb::object command, nb::object has_seed, nb::object seed,
                                   nb::object option, std::uint32_t option_mask) {
-  auto batch = into.is_none() ? envs_->take_batch(stream_of(stream)) : nb::cast<GpuBatchObject&>(into).batch();
+  auto batch = into.is_none() ? take_batch(stream) : nb::cast<GpuBatchObject&>(into).batch();
   std::optional<Contents> places[5];
   const GpuEnvs::Commands commands{entries<std::uint8_t>(open(places[0], which)),
                                    entries<std::uint8_t>(open(places[1], command)),
@@ -278,9 +291,15 @@ GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std
   return {std::move(batch), columns_};
 }
 
-GpuBatchObject GpuObject::load(nb::tuple state, const std::vector<std::uintptr_t>& action, std::uintptr_t stream,
-                               nb::object into, nb::object which, nb::object command) {
-  write(state, stream);
+GpuBatchObject GpuObject::load(const GpuStatesObject& states, nb::object places, nb::object ids,
+                               const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nb::object into,
+                               nb::object which, nb::object command) {
+  std::optional<Contents> given[2];
+  const GpuEnvs::Ids from = ids_in(open(given[0], places)), to = ids_in(open(given[1], ids));
+  {
+    const nb::gil_scoped_release released;
+    envs_->restore(states.states(), from, to, stream_of(stream));
+  }
   return this->command(action, stream, into, which, command, nb::none(), nb::none(), nb::none(), 0);
 }
 
@@ -293,37 +312,41 @@ nb::object GpuObject::phases(std::uintptr_t stream) {
   return bytes_in(std::vector<std::uint8_t>(phases.begin(), phases.end()));
 }
 
-std::vector<std::uintptr_t> GpuObject::upload(nb::tuple arrays, std::uintptr_t stream) {
-  uploaded_.clear();  // waits for kernels that read them
-  std::vector<std::uintptr_t> addresses;
-  for (nb::handle array : arrays) {
-    const Contents contents(array);
-    uploaded_.push_back(envs_->copy_of(contents.bytes().data(), contents.bytes().size(), stream_of(stream)));
-    addresses.push_back(uploaded_.back()->address());
-  }
-  return addresses;
+GpuArrayObject GpuObject::upload(nb::object array, std::uintptr_t stream) {
+  const Contents contents(array);
+  const nb::gil_scoped_release released;
+  return {envs_, envs_->copy_of(contents.bytes().data(), contents.bytes().size(), stream_of(stream))};
 }
 
-nb::tuple GpuObject::read(std::uintptr_t stream) {
-  const GpuEnvs::State state = envs_->read(stream_of(stream));
+GpuStatesObject GpuObject::save(nb::object ids, std::uintptr_t stream) {
+  std::optional<Contents> given;
+  const GpuEnvs::Ids of = ids_in(open(given, ids));
+  const nb::gil_scoped_release released;
+  return {envs_, envs_->save(of, stream_of(stream))};
+}
+
+GpuStatesObject GpuObject::states_of(nb::tuple state, std::uintptr_t stream) {
+  const GpuEnvs::State given = state_in(state);
+  const nb::gil_scoped_release released;
+  return {envs_, envs_->states_of(given, stream_of(stream))};
+}
+
+void GpuObject::write(nb::tuple state, std::uintptr_t stream) { envs_->write(state_in(state), stream_of(stream)); }
+
+nb::tuple GpuStatesObject::read(std::uintptr_t stream) const {
+  GpuEnvs::State state;
+  {
+    const nb::gil_scoped_release released;
+    state = envs_->read(*states_, stream_of(stream));
+  }
   return nb::make_tuple(bytes_in(state.memory), bytes_in(state.seldom), bytes_in(state.episode_return),
                         bytes_in(state.elapsed), bytes_in(state.phase));
-}
-
-void GpuObject::write(nb::tuple given, std::uintptr_t stream) {
-  GpuEnvs::State state;
-  state.memory = values_in<std::uint64_t>(given[0]);
-  state.seldom = values_in<gpu::Seldom>(given[1]);
-  state.episode_return = values_in<double>(given[2]);
-  state.elapsed = values_in<std::int32_t>(given[3]);
-  state.phase = values_in<std::uint32_t>(given[4]);
-  envs_->write(state, stream_of(stream));
 }
 
 GpuBatchObject GpuObject::batch_of(nb::bytes content, std::uintptr_t stream) {
   const auto bytes = bytes_of(content);
   if (std::cmp_not_equal(bytes.size(), envs_->batch_bytes())) throw nb::value_error("a batch of another size");
-  auto batch = envs_->take_batch(stream_of(stream));
+  auto batch = take_batch(stream);
   envs_->copy_to_device(batch->array(0), bytes.data(), bytes.size(), stream_of(stream));
   return {std::move(batch), columns_};
 }
@@ -353,11 +376,15 @@ nb::tuple GpuObject::notes(std::uintptr_t stream) {
   return nb::make_tuple(notes.failures, env(notes.bad_action), env(notes.failed));
 }
 
-std::int64_t GpuObject::episodes(std::uintptr_t stream) {
+std::uint64_t GpuObject::episodes(std::uintptr_t stream) {
   const nb::gil_scoped_release released;
-  const auto state = envs_->read(stream_of(stream));
-  return std::accumulate(state.seldom.begin(), state.seldom.end(), std::int64_t{0},
-                         [](std::int64_t sum, const gpu::Seldom& one) { return sum + one.ended; });
+  return envs_->episodes(stream_of(stream));
+}
+
+std::size_t GpuObject::longest_table() const {
+  std::size_t longest = 0;
+  for (const auto& [address, bytes] : table_bytes_) longest = std::max(longest, bytes);
+  return longest;
 }
 
 void register_gpu(nb::module_& m) {
@@ -371,23 +398,28 @@ void register_gpu(nb::module_& m) {
         "env_class"_a, "options"_a.none(), "The options of a reset as numbers, and which of them were given.");
   nb::class_<GpuBatchObject>(m, "GpuBatch")
       .def("tensors", &GpuBatchObject::tensors, "api"_a)
-      .def("capsules", &GpuBatchObject::capsules)
+      .def("capsule", &GpuBatchObject::capsule, "array"_a, "versioned"_a)
+      .def_prop_ro("count", &GpuBatchObject::count)
       .def("arrays", &GpuBatchObject::arrays, "stream"_a)
+      .def("ready_for", &GpuBatchObject::ready_for, "stream"_a)
       .def("content", &GpuBatchObject::content, "stream"_a);
+  nb::class_<GpuArrayObject>(m, "GpuArray").def_prop_ro("address", &GpuArrayObject::address);
+  nb::class_<GpuStatesObject>(m, "GpuStates").def("read", &GpuStatesObject::read, "stream"_a);
   nb::class_<GpuObject>(m, "GpuEnvs")
-      .def(nb::init<const std::string&, std::int32_t, int, nb::bytes, nb::object, nb::object, const std::vector<std::uint64_t>&, bool,
-                    std::int32_t>(),
+      .def(nb::init<const std::string&, std::int32_t, int, nb::bytes, nb::object, nb::object,
+                    const std::vector<std::uint64_t>&, bool, std::int32_t, bool>(),
            "library"_a, "memory_kind"_a, "device"_a, "image"_a, "env_class"_a, "configs"_a, "seeds"_a, "same_step"_a,
-           "max_episode_steps"_a)
+           "max_episode_steps"_a, "hides_streams"_a)
       .def("step", &GpuObject::step, "action"_a, "stream"_a)
       .def("command", &GpuObject::command, "action"_a, "stream"_a, "into"_a.none(), "which"_a.none(),
            "command"_a.none(), "has_seed"_a.none(), "seed"_a.none(), "option"_a.none(), "option_mask"_a)
       .def("phases", &GpuObject::phases, "stream"_a)
-      .def("upload", &GpuObject::upload, "arrays"_a, "stream"_a)
-      .def("read", &GpuObject::read, "stream"_a)
+      .def("upload", &GpuObject::upload, "array"_a, "stream"_a)
+      .def("save", &GpuObject::save, "ids"_a.none(), "stream"_a)
+      .def("states_of", &GpuObject::states_of, "state"_a, "stream"_a)
+      .def("load", &GpuObject::load, "states"_a, "places"_a.none(), "ids"_a.none(), "action"_a, "stream"_a,
+           "into"_a.none(), "which"_a.none(), "command"_a.none())
       .def("write", &GpuObject::write, "state"_a, "stream"_a)
-      .def("load", &GpuObject::load, "state"_a, "action"_a, "stream"_a, "into"_a.none(), "which"_a.none(),
-           "command"_a.none())
       .def("batch_of", &GpuObject::batch_of, "content"_a, "stream"_a)
       .def_prop_ro("table_offset", &GpuObject::table_offset)
       .def("table", &GpuObject::table, "address"_a, "stream"_a)
@@ -395,6 +427,8 @@ void register_gpu(nb::module_& m) {
       .def("notes", &GpuObject::notes, "stream"_a)
       .def("episodes", &GpuObject::episodes, "stream"_a)
       .def("clear_notes", &GpuObject::clear_notes, "stream"_a)
+      .def_prop_ro("memory_words", &GpuObject::memory_words)
+      .def_prop_ro("longest_table", &GpuObject::longest_table)
       .def_prop_ro("env_bytes", &GpuObject::env_bytes)
       .def_prop_ro("batch_bytes", &GpuObject::batch_bytes);
 }

@@ -31,28 +31,60 @@ class GpuBatchObject {
 
   // Its arrays as tensors of the library whose C functions these are, without a copy.
   nanobind::tuple tensors(nanobind::handle api) const;
-  // Its arrays as capsules of DLPack, for libraries without such functions.
-  nanobind::tuple capsules() const;
+  // One of its arrays in a capsule of DLPack, for libraries without such functions.
+  nanobind::object capsule(int array, bool versioned) const;
+  std::size_t count() const { return columns_->all.size(); }
   // Copies of its arrays, in numpy's. Waits for the stream.
   nanobind::tuple arrays(std::uintptr_t stream) const;
+  // Lets a stream of whoever takes them over wait for the results.
+  void ready_for(std::uintptr_t stream) const;
   // All of it, for a checkpoint. Waits.
   nanobind::object content(std::uintptr_t stream) const;
 
   const std::shared_ptr<GpuEnvs::Batch>& batch() const { return batch_; }
 
  private:
-  dlpack::ManagedTensor* describe(int array) const;
+  template <class Managed>
+  Managed* describe(int array) const;
 
   std::shared_ptr<GpuEnvs::Batch> batch_;
   std::shared_ptr<const GpuColumns> columns_;
+};
+
+// Memory of the GPU with what an array of the host had.
+class GpuArrayObject {
+ public:
+  GpuArrayObject(std::shared_ptr<GpuEnvs> envs, std::unique_ptr<GpuEnvs::Memory> memory)
+      : envs_(std::move(envs)), memory_(std::move(memory)) {}
+  std::uintptr_t address() const { return static_cast<std::uintptr_t>(memory_->address()); }
+
+ private:
+  std::shared_ptr<GpuEnvs> envs_;
+  std::unique_ptr<GpuEnvs::Memory> memory_;
+};
+
+// Copies of envs on the GPU.
+class GpuStatesObject {
+ public:
+  GpuStatesObject(std::shared_ptr<GpuEnvs> envs, std::unique_ptr<GpuEnvs::States> states)
+      : envs_(std::move(envs)), states_(std::move(states)) {}
+  // All of it, in bytes. Waits.
+  nanobind::tuple read(std::uintptr_t stream) const;
+  const GpuEnvs::States& states() const { return *states_; }
+
+ private:
+  std::shared_ptr<GpuEnvs> envs_;
+  std::unique_ptr<GpuEnvs::States> states_;
 };
 
 class GpuObject {
  public:
   // Builds envs on the host, and copies them. `memory_kind`: DLPack's number for the memory of that driver's GPUs.
   GpuObject(const std::string& library, std::int32_t memory_kind, int device, nanobind::bytes image,
-            nanobind::object env_class, nanobind::object configs, const std::vector<std::uint64_t>& seeds, bool same_step, std::int32_t max_episode_steps);
+            nanobind::object env_class, nanobind::object configs, const std::vector<std::uint64_t>& seeds,
+            bool same_step, std::int32_t max_episode_steps, bool hides_streams);
 
+  ~GpuObject() { envs_->close(); }
   GpuObject(const GpuObject&) = delete;
   GpuObject& operator=(const GpuObject&) = delete;
 
@@ -66,19 +98,25 @@ class GpuObject {
 
   // The phase of each env (sm_phase), in bytes. Waits.
   nanobind::object phases(std::uintptr_t stream);
-  // A copy on the GPU of arrays of the host, one per array of an action, which stays until the next one: their addresses.
-  std::vector<std::uintptr_t> upload(nanobind::tuple arrays, std::uintptr_t stream);
-  // All that decides how the envs go on, in bytes. Waits.
-  nanobind::tuple read(std::uintptr_t stream);
+  // A copy of an array of the host. Waits for kernels that read it when it is let go of.
+  GpuArrayObject upload(nanobind::object array, std::uintptr_t stream);
+  // Copies of some envs; `ids`: their numbers in 32 bits, or None for all. Waits.
+  GpuStatesObject save(nanobind::object ids, std::uintptr_t stream);
+  // What `GpuStatesObject::read` has read, on the GPU again. Waits.
+  GpuStatesObject states_of(nanobind::tuple state, std::uintptr_t stream);
+  // Makes some envs what copies are, of which `places` says which; then `command`. Both in one call, between whose parts no
+  // signal handler runs. Waits.
+  GpuBatchObject load(const GpuStatesObject& states, nanobind::object places, nanobind::object ids,
+                      const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nanobind::object into,
+                      nanobind::object which, nanobind::object command);
+  // Makes all envs what `GpuStatesObject::read` has read. Waits.
   void write(nanobind::tuple state, std::uintptr_t stream);
-  // Both in one call, between whose parts no signal handler runs: `write`, then `command`.
-  GpuBatchObject load(nanobind::tuple state, const std::vector<std::uintptr_t>& action, std::uintptr_t stream,
-                      nanobind::object into, nanobind::object which, nanobind::object command);
   // Rows with the content of a batch.
   GpuBatchObject batch_of(nanobind::bytes content, std::uintptr_t stream);
 
   // Where in an env's memory the address of the table is that it reads; -1 if it reads none.
   std::int64_t table_offset() const { return table_offset_; }
+  std::size_t longest_table() const;  // in bytes
   // What is in a table; None if there is none of that address. Waits.
   nanobind::object table(std::uintptr_t address, std::uintptr_t stream);
   // A new table, which stays as long as the envs: its address.
@@ -88,17 +126,19 @@ class GpuObject {
   // `clear_notes`. Waits.
   nanobind::tuple notes(std::uintptr_t stream);
   // How many episodes have ended. Waits.
-  std::int64_t episodes(std::uintptr_t stream);
+  std::uint64_t episodes(std::uintptr_t stream);
   void clear_notes(std::uintptr_t stream) { envs_->clear_notes(reinterpret_cast<void*>(stream)); }
 
   // Of the GPU, in bytes: its envs, and the results of a step.
   std::int64_t env_bytes() const { return envs_->env_bytes(); }
   std::int64_t batch_bytes() const { return envs_->batch_bytes(); }
+  std::int64_t memory_words() const { return envs_->form().memory_words; }
 
  private:
+  std::shared_ptr<GpuEnvs::Batch> take_batch(std::uintptr_t stream);
+
   std::shared_ptr<GpuEnvs> envs_;
   std::shared_ptr<const GpuColumns> columns_;
-  std::vector<std::unique_ptr<GpuEnvs::Memory>> uploaded_;
   std::int64_t table_offset_ = -1;
   std::map<GpuEnvs::Address, std::size_t> table_bytes_;
 };

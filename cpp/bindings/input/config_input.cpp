@@ -14,6 +14,7 @@
 #include "envs/catalogue.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace stepmill {
 namespace {
@@ -204,6 +205,31 @@ Config read_simulator(nb::handle values) {
     items.push_back({nb::cast<std::string>(key), std::move(read)});
   }
   return Config(std::move(items));
+}
+
+std::vector<ConfigRun> read_runs(const sm_env_table& table, nb::handle configs, nb::handle simulators) {
+  std::vector<ConfigRun> runs;
+  PyObject* last = nullptr;  // thousands of envs usually share one dict
+  for (nb::handle config : configs) {
+    const std::size_t index = runs.size();
+    if (!simulators.is_none())
+      runs.push_back({read_config(table, config), 1, read_simulator(simulators[index].attr("values")())});
+    else if (config.ptr() == last)
+      runs.back().count += 1;
+    else
+      runs.push_back({read_config(table, config)});
+    last = config.ptr();
+  }
+  return runs;
+}
+
+std::unique_ptr<EnvSet> build_envs(const sm_env_table& table, const std::vector<ConfigRun>& runs, std::int32_t first_id) {
+  try {
+    return std::make_unique<EnvSet>(table, runs, first_id);
+  } catch (const BuildError& error) {
+    nb::object type = nb::module_::import_("stepmill.errors").attr("EnvError");
+    raise_again(type(to_text(error.what()), "env_id"_a = error.env, "phase"_a = "constructor"));
+  }
 }
 
 EnvSpec read_native_spec(const sm_env_table& table, const Config& config, const Config& simulator) {

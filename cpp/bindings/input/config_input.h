@@ -3,6 +3,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
+#include <vector>
+
 #include "core/env_set.h"
 
 namespace stepmill {
@@ -16,6 +19,12 @@ Config read_config(const sm_env_table& table, nanobind::handle given);
 
 // What Python says about a simulator: a dict of flags, numbers, texts and lists of numbers, or None.
 Config read_simulator(nanobind::handle values);
+
+// The configurations of envs, those that follow each other and are the same together; with what Python says about the
+// simulator of each, or None.
+std::vector<ConfigRun> read_runs(const sm_env_table& table, nanobind::handle configs, nanobind::handle simulators);
+// Raises EnvError if a constructor throws.
+std::unique_ptr<EnvSet> build_envs(const sm_env_table& table, const std::vector<ConfigRun>& runs, std::int32_t first_id = 0);
 
 // The spec of an env with that configuration. Raises if the configuration is invalid, or numpy cannot hold its arrays.
 EnvSpec read_native_spec(const sm_env_table& table, const Config& config, const Config& simulator);

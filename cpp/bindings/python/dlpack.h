@@ -43,6 +43,13 @@ struct ManagedTensor {
   Tensor tensor;
 };
 
+// For libraries that know no versions.
+struct OldManagedTensor {
+  Tensor tensor;
+  void* owner;
+  void (*deleter)(OldManagedTensor*);
+};
+
 struct ExchangeApiHeader {
   Version version;
   const ExchangeApiHeader* previous;  // for consumers that know only an older version

@@ -43,11 +43,12 @@ int gpu_architecture(const char* library, int device) {
 }
 
 GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> image, std::int32_t num_envs, GpuForm form,
-                 std::int32_t max_episode_steps)
+                 std::int32_t max_episode_steps, bool hides_streams)
     : driver_(library),
       number_(device),
       num_envs_(num_envs),
       max_episode_steps_(max_episode_steps),
+      hides_streams_(hides_streams),
       form_(std::move(form)),
       pid_(getpid()) {
   driver_.find_kernel_functions();
@@ -59,7 +60,7 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
     const InContext inside(driver_, context_);
     driver_.check(inside.result(), gpu);
     driver_.check(driver_.module_load(&module_, image.data()), gpu + " does not take the compiled env");
-    driver_.check(driver_.module_function(&function_, module_, "stepmill_step"), gpu);
+    step_ = kernel("stepmill_step");
 
     const auto envs = static_cast<std::int64_t>(num_envs);
     const auto column = [&](std::int64_t row_bytes) {
@@ -75,51 +76,51 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
     if (form_.same_step) rows();
     for (const std::int64_t bytes : {4, 1, 1, 1, 4, 4, 4, 8}) column(bytes);  // as Fixed names them
 
-    std::int64_t bytes = 0;
-    const auto place = [&](std::int64_t row_bytes) {
-      const std::int64_t at = bytes;
-      bytes += aligned(row_bytes * envs);
-      return static_cast<Address>(at);
-    };
-    const Address memory = place(8 * form_.memory_words), seldom = place(sizeof(gpu::Seldom)), sum = place(8),
-                  elapsed = place(4), phase = place(4);
-    env_bytes_ = bytes;
-    envs_memory_ = std::make_unique<Memory>(*this, static_cast<std::size_t>(bytes));
-    const Address first = envs_memory_->address();
-    envs_ = {pointer<std::uint64_t>(first + memory), pointer<gpu::Seldom>(first + seldom), pointer<double>(first + sum),
-             pointer<std::int32_t>(first + elapsed), pointer<std::uint32_t>(first + phase)};
-    notes_memory_ = std::make_unique<Memory>(*this, sizeof(gpu::Notes));
-    driver_.check(driver_.fill(notes_memory_->address(), 0, sizeof(gpu::Notes), nullptr), gpu);
+    envs_ = std::make_unique<States>(*this, num_envs);
+    notes_ = std::make_unique<Memory>(*this, sizeof(gpu::Notes));
+    driver_.check(driver_.fill(notes_->address(), 0, sizeof(gpu::Notes), nullptr), gpu);
     driver_.check(driver_.stream_synchronize(nullptr), gpu);
   } catch (...) {
-    notes_memory_.reset();
-    envs_memory_.reset();
+    notes_.reset();
+    envs_.reset();
     if (const InContext inside(driver_, context_); module_) driver_.module_unload(module_);
     driver_.let_go(device_);
     throw;
   }
 }
 
-// The kernels that still run are waited for: freeing memory does that.
+// A child has no part in the GPU, and what its objects hold is the parent's.
 GpuEnvs::~GpuEnvs() {
-  if (getpid() != pid_) {  // a child has no part in it; what its objects hold is the parent's
-    for (auto& table : tables_) (void)table.release();
-    (void)notes_memory_.release();
-    (void)envs_memory_.release();
-    return;
-  }
+  if (getpid() != pid_) return;
+  close();
   {
     const InContext inside(driver_, context_);
-    for (const Block& block : free_) {
-      driver_.event_destroy(block.event);
-      driver_.free(block.memory);
-    }
-    tables_.clear();
-    notes_memory_.reset();
-    envs_memory_.reset();
     driver_.module_unload(module_);
   }
   driver_.let_go(device_);
+}
+
+void GpuEnvs::close() noexcept {
+  if (getpid() != pid_) return;
+  tables_.clear();
+  notes_.reset();
+  envs_.reset();
+  std::vector<Block> blocks;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    blocks.swap(free_);
+    blocks.insert(blocks.end(), unsettled_.begin(), unsettled_.end());
+    unsettled_.clear();
+  }
+  for (const Block& block : blocks) free_block(block);
+}
+
+// Freeing memory waits for work that uses it.
+void GpuEnvs::free_block(const Block& block) noexcept {
+  const InContext inside(driver_, context_);
+  driver_.event_destroy(block.event);
+  driver_.free(block.memory);
 }
 
 GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
@@ -138,19 +139,38 @@ GpuEnvs::Memory::~Memory() {
   envs_.driver_.free(address_);
 }
 
-std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
-  Block block;
+// A block that nobody reads; one without memory if there is none.
+GpuEnvs::Block GpuEnvs::take_free(void* stream) {
+  const std::lock_guard lock(mutex_);
+  // One that this stream has used: its work comes one after another.
+  auto found = std::ranges::find(free_, stream, &Block::stream);
+  if (found == free_.end()) found = free_.begin();
+  if (found == free_.end()) return {};
+  const Block block = *found;
+  free_.erase(found);
+  return block;
+}
+
+// Waits until nobody reads what was let go of, if there is enough of it: so a wait is for several steps.
+void GpuEnvs::settle() {
+  constexpr std::size_t kEnough = 4;
+  std::vector<Block> settled;
   {
     const std::lock_guard lock(mutex_);
-    // One that this stream has used: its work comes one after another.
-    auto found = std::ranges::find(free_, stream, &Block::stream);
-    if (found == free_.end() && !free_.empty()) found = free_.begin();
-    if (found != free_.end()) {
-      block = *found;
-      free_.erase(found);
-    }
+    if (unsettled_.size() < kEnough || !free_.empty()) return;
+    settled.swap(unsettled_);
   }
+  const auto result = driver_.synchronize();
+  const std::lock_guard lock(mutex_);
+  auto& to = result == CudaDriver::kSuccess ? free_ : unsettled_;
+  to.insert(to.end(), settled.begin(), settled.end());
+  driver_.check(result, "the GPU");
+}
+
+std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
   const InContext inside(driver_, context_);
+  if (hides_streams_) settle();
+  Block block = take_free(stream);
   if (block.memory == 0) {
     auto memory = Memory(*this, static_cast<std::size_t>(batch_bytes_));
     // What no env writes, such as the last observations of episodes that go on, is 0.
@@ -158,24 +178,37 @@ std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
     driver_.check(driver_.event_create(&block.event, kWithoutTiming), "an event");
     block.memory = std::exchange(memory.address_, 0);
   } else if (block.stream != stream) {
-    driver_.check(driver_.stream_wait(stream, block.event, 0), "a stream");
+    driver_.stream_wait(stream, block.event, 0);  // what is wrong with a stream, the launch will tell
   }
   block.stream = stream;
   return std::make_shared<Batch>(shared_from_this(), block);
 }
 
+void GpuEnvs::Batch::ready_for(void* stream) {
+  if (stream == block_.stream) return;
+  const InContext inside(envs_->driver_, envs_->context_);
+  envs_->driver_.check(envs_->driver_.event_record(block_.event, block_.stream), "a stream");
+  envs_->driver_.check(envs_->driver_.stream_wait(stream, block_.event, 0), "a stream");
+}
+
 void GpuEnvs::give_back(Block block) noexcept {
   if (getpid() != pid_) return;
-  const InContext inside(driver_, context_);
-  driver_.event_record(block.event, block.stream);
-  const std::lock_guard lock(mutex_);
-  free_.push_back(block);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_closed_) {
+      const InContext inside(driver_, context_);
+      driver_.event_record(block.event, block.stream);
+      (hides_streams_ ? unsettled_ : free_).push_back(block);
+      return;
+    }
+  }
+  free_block(block);
 }
 
 gpu::Arguments GpuEnvs::arguments(const Batch& batch, std::span<const void* const> action) const {
   gpu::Arguments a{};
-  a.envs = envs_;
-  a.notes = pointer<gpu::Notes>(notes_memory_->address());
+  a.envs = envs_->places_;
+  a.notes = pointer<gpu::Notes>(notes_->address());
   a.num_envs = num_envs_;
   a.max_episode_steps = max_episode_steps_;
   std::ranges::copy(action, a.action);
@@ -205,17 +238,25 @@ gpu::Arguments GpuEnvs::arguments(const Batch& batch, std::span<const void* cons
   return a;
 }
 
-void GpuEnvs::launch(gpu::Arguments& a, void* stream) {
-  void* parameters[] = {&a};
-  const unsigned blocks = (static_cast<unsigned>(num_envs_) + kBlock - 1) / kBlock;
-  driver_.check(driver_.launch(function_, blocks, 1, 1, kBlock, 1, 1, 0, stream, parameters, nullptr),
+void* GpuEnvs::kernel(const char* name) {
+  void* found = nullptr;
+  driver_.check(driver_.module_function(&found, module_, name), name);
+  return found;
+}
+
+template <class Given>
+void GpuEnvs::launch(void* kernel, Given& given, void* stream) {
+  if (given.num_envs == 0) return;
+  void* parameters[] = {&given};
+  const unsigned blocks = (static_cast<unsigned>(given.num_envs) + kBlock - 1) / kBlock;
+  driver_.check(driver_.launch(kernel, blocks, 1, 1, kBlock, 1, 1, 0, stream, parameters, nullptr),
                 "the kernel could not be started");
 }
 
 void GpuEnvs::step(Batch& batch, std::span<const void* const> action, void* stream) {
   gpu::Arguments a = arguments(batch, action);
   const InContext inside(driver_, context_);
-  launch(a, stream);
+  launch(step_, a, stream);
 }
 
 void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream) {
@@ -233,7 +274,7 @@ void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Comm
   copy(a.seed, commands.seed);
   copy(a.option, commands.option);
   const InContext inside(driver_, context_);
-  launch(a, stream);
+  launch(step_, a, stream);
 }  // freeing the copies waits for the kernel
 
 std::unique_ptr<GpuEnvs::Memory> GpuEnvs::copy_of(const void* from, std::size_t bytes, void* stream) {
@@ -259,47 +300,119 @@ void GpuEnvs::copy_to_host(void* to, Address from, std::size_t bytes, void* stre
   driver_.check(driver_.stream_synchronize(stream), "a copy from the GPU");
 }
 
-GpuEnvs::State GpuEnvs::read(void* stream) {
-  State state;
-  const auto take = [&](auto& to, const auto* from, std::int64_t words) {
-    to.resize(static_cast<std::size_t>(words * num_envs_));
-    copy_to_host(to.data(), reinterpret_cast<Address>(from), to.size() * sizeof(to[0]), stream);
+GpuEnvs::States::States(GpuEnvs& envs, std::int32_t count) : count_(count) {
+  const auto place = [&](std::int64_t row_bytes) {
+    const std::int64_t at = bytes_;
+    bytes_ += aligned(row_bytes * count);
+    return static_cast<Address>(at);
   };
-  take(state.memory, envs_.memory, form_.memory_words);
-  take(state.seldom, envs_.seldom, 1);
-  take(state.episode_return, envs_.episode_return, 1);
-  take(state.elapsed, envs_.elapsed, 1);
-  take(state.phase, envs_.phase, 1);
+  const Address memory = place(8 * envs.form_.memory_words), seldom = place(sizeof(gpu::Seldom)), sum = place(8),
+                elapsed = place(4), phase = place(4);
+  memory_ = std::make_unique<Memory>(envs, static_cast<std::size_t>(bytes_));
+  const Address first = memory_->address();
+  places_ = {pointer<std::uint64_t>(first + memory), pointer<gpu::Seldom>(first + seldom), pointer<double>(first + sum),
+             pointer<std::int32_t>(first + elapsed), pointer<std::uint32_t>(first + phase)};
+}
+
+std::int64_t GpuEnvs::env_bytes() const { return envs_->bytes(); }
+
+std::unique_ptr<GpuEnvs::States> GpuEnvs::save(Ids ids, void* stream) {
+  const std::int32_t count = ids ? static_cast<std::int32_t>(ids->size()) : num_envs_;
+  auto made = std::make_unique<States>(*this, count);
+  copy(*envs_, ids, *made, std::nullopt, count, stream);
+  return made;
+}
+
+void GpuEnvs::restore(const States& from, Ids which, Ids ids, void* stream) {
+  const std::int32_t count = ids ? static_cast<std::int32_t>(ids->size()) : num_envs_;
+  if (std::cmp_not_equal(which ? which->size() : static_cast<std::size_t>(from.count()), count))
+    throw std::invalid_argument("so many states are for so many envs");
+  copy(from, which, *envs_, ids, count, stream);
+}
+
+void GpuEnvs::copy(const States& from, Ids which, const States& to, Ids ids, std::int32_t count, void* stream) {
+  std::unique_ptr<Memory> indices[2];
+  const auto copied = [&](std::unique_ptr<Memory>& place, const Ids& given) -> const std::int32_t* {
+    if (!given) return nullptr;
+    place = copy_of(given->data(), given->size_bytes(), stream);
+    return pointer<const std::int32_t>(place->address());
+  };
+  gpu::Copy given{from.places_,      to.places_, from.count(), to.count(), form_.memory_words, copied(indices[0], which),
+                  copied(indices[1], ids), count};
+  const InContext inside(driver_, context_);
+  launch(kernel("stepmill_copy"), given, stream);
+  driver_.check(driver_.stream_synchronize(stream), "a copy on the GPU");
+}
+
+// Calls `move` with each array of some envs on the host, and with where it is on the GPU.
+template <class S, class Move>
+void GpuEnvs::move(S& state, const States& states, Move&& move) {
+  move(state.memory, states.places_.memory);
+  move(state.seldom, states.places_.seldom);
+  move(state.episode_return, states.places_.episode_return);
+  move(state.elapsed, states.places_.elapsed);
+  move(state.phase, states.places_.phase);
+}
+
+GpuEnvs::State GpuEnvs::read(const States& states, void* stream) {
+  State state;
+  const auto count = static_cast<std::size_t>(states.count());
+  state.memory.resize(count * static_cast<std::size_t>(form_.memory_words));
+  state.seldom.resize(count);
+  state.episode_return.resize(count);
+  state.elapsed.resize(count);
+  state.phase.resize(count);
+  move(state, states, [&](auto& to, const auto* from) {
+    copy_to_host(to.data(), reinterpret_cast<Address>(from), to.size() * sizeof(to[0]), stream);
+  });
   return state;
 }
 
+void GpuEnvs::fill(const States& states, const State& state, void* stream) {
+  const auto count = static_cast<std::size_t>(states.count());
+  if (state.memory.size() != count * static_cast<std::size_t>(form_.memory_words) || state.seldom.size() != count ||
+      state.episode_return.size() != count || state.elapsed.size() != count || state.phase.size() != count)
+    throw std::invalid_argument("a state of another size");
+  move(state, states, [&](const auto& from, const auto* to) {
+    copy_to_device(reinterpret_cast<Address>(to), from.data(), from.size() * sizeof(from[0]), stream);
+  });
+}
+
+std::unique_ptr<GpuEnvs::States> GpuEnvs::states_of(const State& state, void* stream) {
+  auto made = std::make_unique<States>(*this, static_cast<std::int32_t>(state.phase.size()));
+  fill(*made, state, stream);
+  return made;
+}
+
+void GpuEnvs::write(const State& state, void* stream) { fill(*envs_, state, stream); }
+
 std::vector<std::uint32_t> GpuEnvs::phases(void* stream) {
   std::vector<std::uint32_t> out(static_cast<std::size_t>(num_envs_));
-  copy_to_host(out.data(), reinterpret_cast<Address>(envs_.phase), out.size() * sizeof(out[0]), stream);
+  copy_to_host(out.data(), reinterpret_cast<Address>(envs_->places_.phase), out.size() * sizeof(out[0]), stream);
   return out;
 }
 
-void GpuEnvs::write(const State& state, void* stream) {
-  const auto put = [&](const auto& from, auto* to, std::int64_t words) {
-    if (std::cmp_not_equal(from.size(), words * num_envs_)) throw std::invalid_argument("a state of another size");
-    copy_to_device(reinterpret_cast<Address>(to), from.data(), from.size() * sizeof(from[0]), stream);
-  };
-  put(state.memory, envs_.memory, form_.memory_words);
-  put(state.seldom, envs_.seldom, 1);
-  put(state.episode_return, envs_.episode_return, 1);
-  put(state.elapsed, envs_.elapsed, 1);
-  put(state.phase, envs_.phase, 1);
+std::uint64_t GpuEnvs::episodes(void* stream) {
+  unsigned long long sum = 0;
+  const auto there = copy_of(&sum, sizeof sum, stream);
+  gpu::Count given{envs_->places_, pointer<unsigned long long>(there->address()), num_envs_};
+  {
+    const InContext inside(driver_, context_);
+    launch(kernel("stepmill_count"), given, stream);
+  }
+  copy_to_host(&sum, there->address(), sizeof sum, stream);
+  return sum;
 }
 
 gpu::Notes GpuEnvs::notes(void* stream) {
   gpu::Notes notes;
-  copy_to_host(&notes, notes_memory_->address(), sizeof notes, stream);
+  copy_to_host(&notes, notes_->address(), sizeof notes, stream);
   return notes;
 }
 
 void GpuEnvs::clear_notes(void* stream) {
   const gpu::Notes none{};
-  copy_to_device(notes_memory_->address(), &none, sizeof none, stream);
+  copy_to_device(notes_->address(), &none, sizeof none, stream);
 }
 
 }  // namespace stepmill

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,10 +38,15 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
 
   class Batch;
 
-  // `image`: the compiled kernel. Throws GpuError if the GPU or its memory cannot be had.
+  // `image`: the compiled kernel. `hides_streams`: whether those who read results do so in streams that we are not told of,
+  // and let go of them while they read. Throws GpuError if the GPU or its memory cannot be had.
   GpuEnvs(const char* library, int device, std::span<const std::byte> image, std::int32_t num_envs, GpuForm form,
-          std::int32_t max_episode_steps);
+          std::int32_t max_episode_steps, bool hides_streams);
   ~GpuEnvs();
+
+  // Lets go of all memory but that of batches and copies that somebody has. Nothing else may be called then. Waits for
+  // kernels that run.
+  void close() noexcept;
 
   std::int32_t num_envs() const { return num_envs_; }
   int device() const { return number_; }
@@ -48,7 +54,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   int array_count() const { return static_cast<int>(offsets_.size()); }
   int fixed_array(Fixed which) const { return array_count() - kFixed + which; }
 
-  // Every env: the words of its memory, word by word, its generator, and what its episode has come to. Waits.
+  // Envs on the host: the words of their memory, word by word, their generators, and what their episodes have come to.
   struct State {
     std::vector<std::uint64_t> memory;
     std::vector<gpu::Seldom> seldom;
@@ -56,11 +62,23 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
     std::vector<std::int32_t> elapsed;
     std::vector<std::uint32_t> phase;
   };
-  State read(void* stream);
+  // Envs on the GPU: those of the pool, and copies that were put aside.
+  class States;
+  using Ids = std::optional<std::span<const std::int32_t>>;  // none: all, in order
+
+  // Copies of these envs. Waits, as all that follows: until then nothing may write what is read.
+  std::unique_ptr<States> save(Ids ids, void* stream);
+  // Makes these envs what copies are: one for each, of which `which` says where it is.
+  void restore(const States& from, Ids which, Ids ids, void* stream);
+  // Between the GPU and the host: of copies, and of all envs.
+  State read(const States& states, void* stream);
+  std::unique_ptr<States> states_of(const State& state, void* stream);
   void write(const State& state, void* stream);
 
-  // The word of each env that its phase is in. Waits.
+  // The word of each env that its phase is in.
   std::vector<std::uint32_t> phases(void* stream);
+  // How many episodes have ended.
+  std::uint64_t episodes(void* stream);
 
   // A copy of a table that envs read, which stays as long as they do. Returns where it is.
   Address keep(std::span<const std::byte> bytes, void* stream);
@@ -73,8 +91,9 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
     std::uint32_t option_mask = 0;
   };
 
-  // A block that nobody reads, for results of work on this stream.
+  // A block that nobody reads, for results of work on this stream. May wait if streams are hidden.
   std::shared_ptr<Batch> take_batch(void* stream);
+  bool hides_streams() const { return hides_streams_; }
   // Steps envs. `action`: where each array is on the GPU.
   void step(Batch& batch, std::span<const void* const> action, void* stream);
   void step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream);
@@ -90,7 +109,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   std::unique_ptr<Memory> copy_of(const void* from, std::size_t bytes, void* stream);
 
   std::int64_t batch_bytes() const { return batch_bytes_; }
-  std::int64_t env_bytes() const { return env_bytes_; }
+  std::int64_t env_bytes() const;
 
  private:
   struct Block {
@@ -100,7 +119,16 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   };
 
   gpu::Arguments arguments(const Batch& batch, std::span<const void* const> action) const;
-  void launch(gpu::Arguments& arguments, void* stream);
+  void* kernel(const char* name);
+  template <class Given>
+  void launch(void* kernel, Given& given, void* stream);
+  void copy(const States& from, Ids which, const States& to, Ids ids, std::int32_t count, void* stream);
+  template <class S, class Move>
+  static void move(S& state, const States& states, Move&& move);
+  void fill(const States& states, const State& state, void* stream);
+  Block take_free(void* stream);
+  void settle();
+  void free_block(const Block& block) noexcept;
   void give_back(Block block) noexcept;
 
   CudaDriver driver_;
@@ -108,18 +136,21 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   int device_ = 0;
   void* context_ = nullptr;
   void* module_ = nullptr;
-  void* function_ = nullptr;
+  void* step_ = nullptr;  // the kernel
   const std::int32_t num_envs_, max_episode_steps_;
+  const bool hides_streams_;
   const GpuForm form_;
   std::vector<std::int64_t> offsets_;  // of the arrays of a batch
-  std::int64_t batch_bytes_ = 0, env_bytes_ = 0;
-  std::unique_ptr<Memory> envs_memory_, notes_memory_;
+  std::int64_t batch_bytes_ = 0;
+  std::unique_ptr<States> envs_;
+  std::unique_ptr<Memory> notes_;
   std::vector<std::unique_ptr<Memory>> tables_;
-  gpu::Envs envs_{};
   const int pid_;
 
   std::mutex mutex_;
-  std::vector<Block> free_;  // guarded by mutex_
+  // Guarded by mutex_: what nobody reads, and, if streams are hidden, what was let go of and may still be read.
+  std::vector<Block> free_, unsettled_;
+  bool is_closed_ = false;
 };
 
 // Memory of the GPU. Freed in whatever thread lets go of it.
@@ -137,6 +168,21 @@ class GpuEnvs::Memory {
   Address address_ = 0;
 };
 
+class GpuEnvs::States {
+ public:
+  States(GpuEnvs& envs, std::int32_t count);
+
+  std::int32_t count() const { return count_; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  friend class GpuEnvs;
+  std::int32_t count_;
+  std::int64_t bytes_ = 0;
+  std::unique_ptr<Memory> memory_;
+  gpu::Envs places_{};
+};
+
 // The results of a step. It keeps the envs' context alive, not the pool.
 class GpuEnvs::Batch {
  public:
@@ -144,6 +190,9 @@ class GpuEnvs::Batch {
   ~Batch() { envs_->give_back(block_); }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
+
+  // Lets this stream wait for the results.
+  void ready_for(void* stream);
 
   Address array(int index) const { return block_.memory + static_cast<Address>(envs_->offsets_[static_cast<std::size_t>(index)]); }
   GpuEnvs& envs() const { return *envs_; }

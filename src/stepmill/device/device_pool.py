@@ -181,7 +181,7 @@ class DevicePool(Uncopyable):
             self._check_can_act()
             results: Any = self._results  # of a program on a GPU: views refuse it elsewhere
             result = results.of_graph_step(self.program, self.action, action)
-            now = self._standing
+            now = self.standing
             steps, batches = now.steps + self.num_envs, now.batches + 1
             self._stood = now._replace(waits=self._none, steps=steps, batches=batches)
         return result
@@ -200,7 +200,8 @@ class DevicePool(Uncopyable):
             self._move(self._begun(ids), self.program.step_some, moved, self._mask(ids))
 
     @property
-    def _standing(self) -> PoolStanding:
+    def standing(self) -> PoolStanding:
+        """What stands now."""
         if self._planned is not None:
             before, planned = self._planned
             if self.program.stands is not before:
@@ -210,7 +211,7 @@ class DevicePool(Uncopyable):
 
     def _begun(self, ids: np.ndarray | None) -> PoolStanding:
         """What stands when these envs have moved, too; None: all of them."""
-        now = self._standing
+        now = self.standing
         if ids is None and now.in_flight is None:
             return now._replace(waits=self._none, in_flight=self._all_ids)
         ids = self._all_ids if ids is None else ids
@@ -236,7 +237,7 @@ class DevicePool(Uncopyable):
             )
             self._rows_read = self._reader.rows()
             self._told_in_flight: np.ndarray | None = None
-        in_flight = self._standing.in_flight
+        in_flight = self.standing.in_flight
         if self._told_in_flight is not in_flight:
             self._reader.set_in_flight(None, False)
             if in_flight is not None:
@@ -248,7 +249,7 @@ class DevicePool(Uncopyable):
 
     def _over(self) -> np.ndarray:
         """Whose episode is over and whose next one has not begun. Waits for the device."""
-        over: np.ndarray = self.program.over() & ~self._standing.waits
+        over: np.ndarray = self.program.over() & ~self.standing.waits
         return over
 
     def _on_device(self, action: Any) -> Any:
@@ -280,7 +281,7 @@ class DevicePool(Uncopyable):
         raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
 
     def _check_can_act(self) -> None:
-        if self._standing.in_flight is not None:
+        if self.standing.in_flight is not None:
             first = self.in_flight_ids[0]
             raise InFlightError(
                 f"env {first} is in flight: its last action has no result yet. Call recv() until its id is in "
@@ -316,7 +317,7 @@ class DevicePool(Uncopyable):
             chosen = self._mask(ids)
             standing = self._begun(ids)._replace(in_flight=self._all_ids if ids is None else ids)
             if mask is not None:
-                chosen = mask | self._standing.waits  # those that wait have nothing to show yet
+                chosen = mask | self.standing.waits  # those that wait have nothing to show yet
                 seeds = seeds and [seed if one else None for seed, one in zip(seeds, mask, strict=True)]
             self._begin(ids, seeds, read, chosen, standing, mask is not None)
             result = self._shown(True, None if mask is None else chosen)
@@ -336,7 +337,7 @@ class DevicePool(Uncopyable):
 
     def _refuse_in_flight(self, ids: np.ndarray | None) -> None:
         """All that is in flight is received at once, so that nothing else can be reset or restored meanwhile."""
-        in_flight = self._standing.in_flight
+        in_flight = self.standing.in_flight
         if in_flight is None:
             return
         for one in self._all_ids if ids is None else ids:
@@ -387,7 +388,7 @@ class DevicePool(Uncopyable):
                     f"recv(at_least={at_least}) is for async pools: here batch_size=num_envs, and a batch has a row "
                     "for every env that was sent to"
                 )
-            if self._standing.in_flight is None:
+            if self.standing.in_flight is None:
                 raise NothingInFlightError(
                     "recv() with nothing in flight would wait forever: send() actions or async_reset() first"
                 )
@@ -396,14 +397,14 @@ class DevicePool(Uncopyable):
 
     def _shown(self, as_reset: bool, told: np.ndarray | None = None) -> Any:
         """The rows in flight; the infos of those in ``told`` alone."""
-        ids = self._standing.in_flight
+        ids = self.standing.in_flight
         assert ids is not None
         rows = None if ids is self._all_ids or np.array_equal(ids, self._all_ids) else ids
         return self._results.of(self.program.shown(told), rows, as_reset)
 
     def _hand_out(self, result: R) -> R:
         """The result, which is not in flight any more. Between the two no signal handler can raise."""
-        now = self._standing
+        now = self.standing
         count = 0 if now.in_flight is None else len(now.in_flight)
         self._stood = now._replace(in_flight=None, steps=now.steps + count, batches=now.batches + 1)
         return result
@@ -414,12 +415,12 @@ class DevicePool(Uncopyable):
 
     @property
     def in_flight_ids(self) -> list[int]:
-        in_flight = None if self._closed else self._standing.in_flight
+        in_flight = None if self._closed else self.standing.in_flight
         return [] if in_flight is None else sorted(in_flight.tolist())
 
     @property
     def rows_received(self) -> int:
-        return self._standing.steps
+        return self.standing.steps
 
     def count_elsewhere(self, steps: int, episodes: int, failures: int) -> None:
         """Nothing is counted elsewhere."""
@@ -429,14 +430,14 @@ class DevicePool(Uncopyable):
     def refuse_unready(self, what: str, ids: np.ndarray | None) -> None:
         """Raises if one of these envs cannot be saved or restored now."""
         asked = self._all_ids if ids is None else ids
-        in_flight = self._standing.in_flight
+        in_flight = self.standing.in_flight
         if in_flight is not None:
             for one in asked:
                 if one in in_flight:
                     raise InFlightError(f"env {one} is in flight, and its state is in use: recv() its result first")
             if what == "restore":
                 self._refuse_in_flight(ids)
-        waiting = asked[self._standing.waits[asked]]
+        waiting = asked[self.standing.waits[asked]]
         if what == "save" and len(waiting):
             raise NeedsResetError(
                 f"env {waiting[0]} was never reset, so that there is nothing to save: its seed is its state. "
@@ -463,11 +464,11 @@ class DevicePool(Uncopyable):
     @property
     def known_seeds(self) -> np.ndarray:
         """The last seed of every env."""
-        return self._standing.seeds
+        return self.standing.seeds
 
     def memory(self) -> tuple[Any, PoolStanding]:
         """All that decides how the pool goes on."""
-        return self.program.whole(), self._standing
+        return self.program.whole(), self.standing
 
     def set_memory(self, now: Any, standing: PoolStanding) -> None:
         self.program.set_now(now)
@@ -476,7 +477,7 @@ class DevicePool(Uncopyable):
     # ---- what views ask ----------------------------------------------------------------------
 
     def seeds(self, env_ids: Sequence[int]) -> list[tuple[int, bool]]:
-        now = self._standing
+        now = self.standing
         return [(int(now.seeds[one]), bool(now.waits[one])) for one in env_ids]
 
     def random_states(self, env_ids: Sequence[int]) -> Any:
@@ -495,7 +496,7 @@ class DevicePool(Uncopyable):
     def _figures(self) -> dict[str, Any]:
         self._check()
         seconds = time.monotonic() - self._made_at
-        now = self._standing
+        now = self.standing
         return {
             "batches": now.batches,
             "steps": now.steps,

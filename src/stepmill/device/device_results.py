@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Discrete, Space
 
-from stepmill.errors import UnsupportedError
 from stepmill.settings import Settings
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import map_trees, tree_of
@@ -71,12 +70,6 @@ class DeviceResults(ABC):
     @abstractmethod
     def _each(self, function: Callable[[np.ndarray], np.ndarray], info: Any) -> Any:
         """The same for every array of an info."""
-
-    def of_graph_step(self, program: Any, space: FlatSpace, action: Any) -> Any:
-        """Steps, and returns what the view shows, in the arrays of the first call."""
-        raise UnsupportedError(
-            "graph_step: it is for CUDA graphs of torch: make the pool with backend='cuda', output='torch'"
-        )
 
     # ---- what is the same --------------------------------------------------------------------
 

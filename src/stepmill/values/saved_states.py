@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import FunctionType
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn, Protocol, overload
 
 import numpy as np
 
@@ -74,6 +74,12 @@ def _text(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # where an object is means nothing elsewhere
 
 
+class Buffer(Protocol):
+    """Bytes, or what fetches them when somebody asks for them."""
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
+
+
 class StateTicket(bytes):
     """A state that is elsewhere, and these bytes only say where.
 
@@ -100,7 +106,7 @@ class SavedState:
 
     __slots__ = ("_buffer", "_first", "_keeper", "_last", "_origin")
 
-    def __init__(self, origin: StateOrigin, buffer: bytes, first: int, last: int, keeper: object = None) -> None:
+    def __init__(self, origin: StateOrigin, buffer: Buffer, first: int, last: int, keeper: object = None) -> None:
         self._origin, self._buffer, self._first, self._last, self._keeper = origin, buffer, first, last, keeper
 
     @property
@@ -150,7 +156,7 @@ class SavedStates(Sequence[SavedState]):
     __slots__ = ("_bounds", "_buffer", "_keepers", "_origins")
 
     def __init__(
-        self, origins: tuple[StateOrigin, ...], buffer: bytes, bounds: np.ndarray, keepers: tuple[object, ...] = ()
+        self, origins: tuple[StateOrigin, ...], buffer: Buffer, bounds: np.ndarray, keepers: tuple[object, ...] = ()
     ) -> None:
         # One origin, if it is that of all; no keepers, if none has one.
         self._origins, self._buffer, self._bounds, self._keepers = origins, buffer, bounds, keepers
@@ -175,7 +181,7 @@ class SavedStates(Sequence[SavedState]):
         return self._origins
 
     @property
-    def parts(self) -> tuple[bytes, np.ndarray]:
+    def parts(self) -> tuple[Buffer, np.ndarray]:
         """The buffer, and the first and the last byte of each state in it."""
         return self._buffer, self._bounds
 

@@ -128,7 +128,7 @@ def test_a_state_goes_on_as_it_did(twin: Any, task: str) -> None:
     both.reset()
     for _ in range(7):
         both.step(both.sample())
-    state, actions = both.envs.read(0), [both.sample() for _ in range(60)]
+    state, actions = both.envs.save(None, 0).read(0), [both.sample() for _ in range(60)]
     first = [both.kernel_step(action) for action in actions]
     both.envs.write(state, 0)
     for row, action in zip(first, actions, strict=True):
@@ -147,7 +147,7 @@ def test_a_step_before_the_first_reset_is_one(twin: Any) -> None:
 def test_a_discrete_action_that_is_of_no_space_is_noted_and_put_into_it(twin: Any) -> None:
     both = twin("CartPole-v1")
     both.reset()
-    state = both.envs.read(0)
+    state = both.envs.save(None, 0).read(0)
     inside = both.kernel_step(np.array([0, 1, 1, 0, 1, 0]))
     both.envs.write(state, 0)
     outside = both.kernel_step(np.array([-5, 1, 2**40, 0, 2, -1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib.util
 import os
 import pickle
 import threading
@@ -25,6 +26,10 @@ TASK = "FrozenLake-v1"
 ACTION = np.array([1, 2, 1])
 
 pytestmark = pytest.mark.usefixtures("deadline")
+
+
+def has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
 
 
 def calls_of(pool: Any) -> list[Callable[[], Any]]:
@@ -199,7 +204,7 @@ def test_nothing_is_left(gpu: HostGpu, end: str) -> None:
     assert "backend='cuda'" in repr(pool)
     assert (pool.backend, pool.device, pool.is_native, pool.is_async) == ("cuda", "cuda:0", True, False)
     pool.reset()
-    states = pool.save([1])
+    pool.save([1])
     pool.send(ACTION)
     calls = calls_of(pool)
     if end == "close":
@@ -216,7 +221,23 @@ def test_nothing_is_left(gpu: HostGpu, end: str) -> None:
         del call
     gc.collect()
     assert gpu.left() == before
-    assert len(states) == 1
+
+
+def test_what_is_held_keeps_its_own_memory_alone(gpu: HostGpu) -> None:
+    gc.collect()
+    before = gpu.left()["allocated"]
+    pool = stepmill.make("CartPole-v1", num_envs=N, backend="cuda", output="torch" if has_torch() else "numpy")
+    kept = pool.reset()
+    states = pool.save()
+    pool.step(np.zeros(N, int))
+    pool.close()
+    assert gpu.left()["allocated"] == before + 1 + has_torch()  # the states, and the batch
+    assert all(bytes(one) for one in states)
+    del states
+    assert gpu.left()["allocated"] == before + has_torch()
+    assert kept[0].shape == (N, 4)
+    del kept
+    assert gpu.left()["allocated"] == before
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -241,15 +262,15 @@ def test_results_of_numpy_are_the_caller_s_own(gpu: HostGpu, make: Any, mode: st
 
 def test_blocks_are_used_again(gpu: HostGpu, make: Any) -> None:
     pool = make(TASK, num_envs=N, backend="cuda")
-    for _ in range(3):
-        pool.step(ACTION)
-    gc.collect()
-    before = gpu.left()
-    for _ in range(100):
+    before = None
+    for turn in range(100):
         pool.step(ACTION)
         pool.step([1, 2], [2, 0])
         pool.reset([1])
         pool.fork(0, [1])
+        pool.stats()
+        if turn == 3:
+            before = gpu.left()
     assert gpu.left() == before
 
 

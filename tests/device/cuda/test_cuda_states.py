@@ -14,6 +14,7 @@ import stepmill
 from stepmill import errors
 from support.cuda_pools import Both, HostGpu
 from support.probes import assert_same
+from support.processes import child, went_well
 
 N = 4
 MAPS = ["SFFF\nFHFH\nFFFH\nHFFG", "SFFH\nFFFF\nFFFF\nFFFG"]
@@ -78,6 +79,69 @@ def test_a_random_map_can_be_given_to_others(make_pool: Any) -> None:
         observation = pool.step(np.full(N, action))[0]
         assert len(set(observation.tolist())) == 1
     pool.restore(states)
+
+
+@pytest.mark.parametrize("task", ["Taxi-v3", "FrozenLake-v1"])
+def test_states_go_to_any_envs_in_any_order(make_pool: Any, task: str) -> None:
+    """Whether they are still on the GPU, of one save or of several, or have been on the host."""
+    config = {"map_name": ""} if task == "FrozenLake-v1" else {}
+    pool = make_pool(task, **config)
+    pool.reset()
+    play(pool, 5)
+    early = pool.save()
+    play(pool, 5)
+    late = pool.save([3, 1])
+    seeds = pool.np_random_seed
+    pool.reset(seed=70)
+    wanted = {0: late[0], 2: early[1], 1: late[1], 3: early[0]}
+    whose = {0: seeds[3], 2: seeds[1], 1: seeds[1], 3: seeds[0]}
+
+    def shown() -> list[Any]:
+        assert pool.np_random_seed == tuple(whose[one] for one in range(N))
+        return [pool.save()[one] for one in range(N)]
+
+    pool.restore([wanted[one] for one in (0, 1, 2, 3)])
+    expected = [bytes(one) for one in shown()]
+    assert expected == [bytes(wanted[one]) for one in range(N)]
+    assert [bytes(one) for one in early[:2]] == [bytes(wanted[3]), bytes(wanted[2])]
+    pool.reset(seed=80)
+    pool.restore([late[1], late[0]], [1, 0])
+    pool.restore(early[1::-1], [2, 3])
+    assert [bytes(one) for one in shown()] == expected
+    pool.reset(seed=90)
+    for one in (2, 0):
+        pool.restore(wanted[one], [one])
+    pool.restore(pickle.loads(pickle.dumps([wanted[3], wanted[1]])), [3, 1])
+    assert [bytes(one) for one in shown()] == expected
+    pool.fork(2, [0, 3])
+    assert [bytes(one) for one in pool.save([0, 2, 3])] == [expected[2]] * 3
+
+
+def test_states_outlive_their_pool(make_pool: Any) -> None:
+    pool = make_pool("FrozenLake-v1", map_name="")
+    pool.reset()
+    states, expected = pool.save(), play(pool)
+    pool.close()
+    del pool
+    other = make_pool("FrozenLake-v1", map_name="", seed=6)
+    other.restore(states)
+    assert_same(play(other), expected)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_a_forked_child_cannot_ask_the_gpu_for_states(make_pool: Any) -> None:
+    pool = make_pool()
+    pool.reset()
+    asked, states = pool.save(), pool.save()
+    known = bytes(asked[0])
+
+    def in_child() -> None:
+        assert bytes(asked[0]) == known  # they had come to the host
+        with pytest.raises(errors.ForkedError, match="pickle them before the fork"):
+            pickle.dumps(states)
+
+    assert went_well(child(in_child))
+    assert len(pool.restore(states)[0]) == N
 
 
 def test_a_state_of_another_map_is_refused(make_pool: Any) -> None:

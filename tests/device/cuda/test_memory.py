@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepmill.device.cuda.cuda_results import OnGpu
 from stepmill.errors import OutOfMemoryError, ResourceError, UnsupportedError
-from support.host_kernels import CPU, Kernels, Place, Twin
+from support.host_kernels import Kernels, Place, Twin
 
 NUM_ENVS = 4
 
@@ -69,7 +70,7 @@ def test_a_tensor_keeps_its_memory_when_all_else_is_gone(kernels: Kernels, befor
     action = np.zeros(NUM_ENVS, np.int64)
     batch = twin.envs.step((action.ctypes.data,), 0)
     expected = batch.arrays(0)[0]
-    observation = np.from_dlpack(Exported(batch.capsules()[0]))
+    observation = np.from_dlpack(OnGpu(batch, 0, 0))
     del batch
     twin.close()
     gc.collect()
@@ -81,19 +82,6 @@ def test_a_tensor_keeps_its_memory_when_all_else_is_gone(kernels: Kernels, befor
     thread = threading.Thread(target=held.clear)
     thread.start()
     thread.join()
-
-
-class Exported:
-    """What offers a capsule, as a library of arrays wants to have it."""
-
-    def __init__(self, capsule: Any) -> None:
-        self.capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self.capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return CPU, 0
 
 
 def test_results_for_another_stream_wait_for_the_first(kernels: Kernels) -> None:
@@ -139,10 +127,10 @@ def test_no_memory_for_results(kernels: Kernels) -> None:
     twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
     action = np.zeros(NUM_ENVS, np.int64)
     kept = twin.envs.step((action.ctypes.data,), 0)
-    state = twin.envs.read(0)
+    state = twin.envs.save(None, 0).read(0)
     with memory_left(kernels, 100), pytest.raises(OutOfMemoryError, match="take fewer, or let go of earlier results"):
         twin.envs.step((action.ctypes.data,), 0)
-    assert twin.envs.read(0) == state
+    assert twin.envs.save(None, 0).read(0) == state
     del kept  # its memory serves again
     with memory_left(kernels, 100):
         twin.envs.step((action.ctypes.data,), 0)
@@ -164,6 +152,43 @@ def test_what_a_gpu_does_not_take(kernels: Kernels) -> None:
     twin.close()
 
 
+def test_whoever_takes_results_over_in_another_stream_waits_for_them(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    action = np.zeros(NUM_ENVS, np.int64)
+    default, own, other = 0, 16, 32
+    for ours, theirs, waits in ((own, own, 0), (own, other, 1), (default, None, 0), (default, 1, 0), (own, -1, 0)):
+        array = OnGpu(twin.envs.step((action.ctypes.data,), ours), 0, 0)
+        before = kernels.count("waits")
+        array.__dlpack__(stream=theirs)
+        assert kernels.count("waits") == before + waits, (ours, theirs)
+    del array
+    twin.close()
+
+
+def test_memory_that_may_still_be_read_is_not_written_to(kernels: Kernels) -> None:
+    """Where nobody tells which streams read results, the GPU is waited for, once for several of them."""
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    envs = kernels.envs(
+        twin.form, Place.of("CartPole-v1"), configs=[{}] * NUM_ENVS, seeds=range(NUM_ENVS), hides_streams=True
+    )
+    action = np.zeros(NUM_ENVS, np.int64)
+    first, waited = kernels.count("allocated"), kernels.count("synchronized")
+    unread: set[int] = set()  # addresses of results that were let go of
+    for step in range(40):
+        batch = envs.step((action.ctypes.data,), 0)
+        if kernels.count("synchronized") > waited:
+            waited += 1
+            unread.clear()
+        address = np.from_dlpack(OnGpu(batch, 0, 0)).ctypes.data
+        assert address not in unread, step
+        del batch
+        unread.add(address)
+    assert kernels.count("synchronized") == waited
+    assert kernels.count("allocated") - first <= 5
+    del envs
+    twin.close()
+
+
 def test_a_class_that_cannot_be_copied(kernels: Kernels) -> None:
     twin = Twin(kernels, "CartPole-v1", num_envs=1)
     with pytest.raises(UnsupportedError, match="Probe cannot be copied to a GPU: its class does not say kPlainMemory"):
@@ -176,7 +201,7 @@ def test_a_child_has_no_part_in_it(kernels: Kernels) -> None:
     twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
     action = np.zeros(NUM_ENVS, np.int64)
     batch = twin.envs.step((action.ctypes.data,), 0)
-    tensors = list(batch.capsules())
+    tensors = [batch.capsule(i, versioned) for i in range(batch.count) for versioned in (False, True)]
     before, expected = kernels.left(), batch.arrays(0)
     child = os.fork()
     if child == 0:

@@ -20,13 +20,13 @@ from stepmill.values.trees import leaves
 _RESET, _OBSERVE, _RECALL = 1, 2, 3  # sm_command
 _ENDED = 2  # sm_phase
 
-State = tuple[bytes, ...]  # of all envs, as GpuEnvs.read() gives it
+State = tuple[bytes, ...]  # of all envs, as GpuStates.read() gives it
 
 
 class Uploaded(NamedTuple):
-    """An action that was copied from the host: where its arrays are."""
+    """An action that was copied from the host."""
 
-    addresses: tuple[int, ...]
+    arrays: list[_native.GpuArray]
 
 
 class CudaProgram:
@@ -70,11 +70,14 @@ class CudaProgram:
             seeds=settings.seed,
             same_step=settings.autoreset == "same_step",
             max_episode_steps=source.max_episode_steps or 0,
+            hides_streams=settings.output == "jax",
         )
         self.num_envs = settings.num_envs
         self.place = f"cuda:{gpu}"
         offset = self.envs.table_offset
         self.table_word = None if offset < 0 else offset // 8  # which word of an env says what table it reads
+        self.memory_words = self.envs.memory_words
+        self.token = object()  # of these envs, for copies of them, which may outlive them
         self._batch: Any = None  # of the last step
         self._seen: Any = None  # the last batch that was handed out; until then, one takes the rows of more envs
         self._of_graphs: Any = None  # the batch that all calls of graph_step fill
@@ -90,8 +93,7 @@ class CudaProgram:
 
     def on_device(self, action: Any) -> Uploaded:
         """A copy of an action of the host."""
-        arrays = tuple(np.ascontiguousarray(part) for part in leaves(action))
-        return Uploaded(tuple(self.envs.upload(arrays, self.stream())))
+        return Uploaded([self.envs.upload(np.ascontiguousarray(part), self.stream()) for part in leaves(action)])
 
     # ---- what moves the envs -----------------------------------------------------------------
     # ``call_into`` sets the batch without an instruction of Python in between, where a signal handler could raise.
@@ -122,14 +124,16 @@ class CudaProgram:
         elif which is not None:
             moved = which.tobytes()
         into = None if which is None else self._open()
-        self._command(self._no_action(), into, moved, command.tobytes(), seeds, has_seed, options)
+        action, _kept = self._addresses(self._no_action)
+        self._command(action, into, moved, command.tobytes(), seeds, has_seed, options)
 
-    def load(self, state: State, ids: np.ndarray) -> None:
-        """Makes the envs what a state says, and has some of them show it."""
+    def load(self, states: _native.GpuStates, places: np.ndarray | None, ids: np.ndarray) -> None:
+        """Makes some envs what saved ones were, and has them show it. ``places`` says which of these is whose."""
         which = np.zeros(self.num_envs, bool)
         which[ids] = True
-        moved = self._open(), which.tobytes(), bytes([_RECALL]) * self.num_envs
-        _native.call_into(self, "_batch", self.envs.load, state, self._no_action(), self.stream(), *moved)
+        action, _kept = self._addresses(self._no_action)
+        moved = action, self.stream(), self._open(), which.tobytes(), bytes([_RECALL]) * self.num_envs
+        _native.call_into(self, "_batch", self.envs.load, states, places, ids, *moved)
 
     def graph_step(self, action: Any) -> Any:
         """Steps all envs into a batch that is the same each time: after the first call, this is one launch."""
@@ -162,7 +166,7 @@ class CudaProgram:
     def _addresses(self, action: Any) -> tuple[tuple[int, ...], Any]:
         """Where the arrays of an action are, in the types of the kernel; and what keeps them there."""
         if isinstance(action, Uploaded):
-            return action.addresses, None
+            return tuple(one.address for one in action.arrays), action
         if getattr(action, "dtype", None) is self._types[0] and action.is_contiguous():
             return (action.data_ptr(),), action
         parts = [part.to(dtype).contiguous() for dtype, part in zip(self._types, leaves(action), strict=True)]
@@ -175,10 +179,10 @@ class CudaProgram:
 
         return [getattr(torch, leaf.dtype) for leaf in self._action]
 
-    def _no_action(self) -> tuple[int, ...]:
+    @functools.cached_property
+    def _no_action(self) -> Uploaded:
         """An action that no env looks at, but that is read."""
-        zeros = (np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in self._action)
-        return self.on_device(tuple(zeros)).addresses
+        return self.on_device(tuple(np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in self._action))
 
     # ---- what is asked about them ------------------------------------------------------------
 
@@ -235,15 +239,23 @@ class CudaProgram:
     def is_lost(self) -> bool:
         return False
 
-    def whole(self) -> State:
-        """All that decides how the envs go on. Waits for the GPU."""
-        state: State = self.envs.read(self.stream())
-        return state
+    def copies(self, ids: np.ndarray | None) -> _native.GpuStates:
+        """All that decides how some envs go on, on the GPU. Waits for it."""
+        return self.envs.save(ids, self.stream())
+
+    def copies_of(self, state: State) -> _native.GpuStates:
+        """The same, of what ``GpuStates.read`` gave. Waits for the GPU."""
+        return self.envs.states_of(state, self.stream())
 
     def in_flight_rows(self) -> bytes:
         """What the last batch has. Waits for the GPU."""
         rows: bytes = self._batch.content(self.stream())
         return rows
+
+    @property
+    def longest_table(self) -> int:
+        """Its size in bytes."""
+        return self.envs.longest_table
 
     def table(self, address: int) -> bytes | None:
         """What envs read there; None if it is no table of theirs. Waits for the GPU."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stepmill import _native
 from stepmill.device.cuda import driver
 from stepmill.device.cuda.cuda_program import CudaProgram
 from stepmill.device.device_results import DeviceResults, Shown
@@ -16,17 +17,25 @@ from stepmill.values.spaces import ArrayLeaf, FlatSpace
 from stepmill.values.trees import map_tree, map_trees
 
 
-class Capsule:
+class OnGpu:
     """An array of a batch, for libraries that take over what speaks DLPack."""
 
-    def __init__(self, capsule: Any, gpu: int) -> None:
-        self._capsule, self._gpu = capsule, gpu
+    def __init__(self, batch: _native.GpuBatch, index: int, gpu: int) -> None:
+        self._batch, self._index, self._gpu = batch, index, gpu
 
-    def __dlpack__(self, **given: Any) -> Any:
-        return self._capsule
+    def __dlpack__(
+        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None, **given: Any
+    ) -> object:
+        if stream != _NO_STREAM:
+            self._batch.ready_for(0 if stream in (None, _DEFAULT_STREAM) else stream)
+        return self._batch.capsule(self._index, max_version is not None and max_version >= (1, 0))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return driver.MEMORY_KIND, self._gpu
+
+
+# As DLPack numbers them; others are handles.
+_NO_STREAM, _DEFAULT_STREAM = -1, 1
 
 
 class CudaResults(DeviceResults):
@@ -59,18 +68,18 @@ class CudaResults(DeviceResults):
             api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
             if api is not None:
                 return lambda batch: batch.tensors(api)
-            return self._by_capsules(torch.from_dlpack)
+            return self._one_by_one(torch.from_dlpack)
         self._torch = None
         if self._output == "jax":
             import jax
 
-            return self._by_capsules(jax.dlpack.from_dlpack)
+            return self._one_by_one(jax.dlpack.from_dlpack)
         stream = self._program.stream
         return lambda batch: batch.arrays(stream())
 
-    def _by_capsules(self, make: Callable[[Any], Any]) -> Callable[[Any], Sequence[Any]]:
+    def _one_by_one(self, make: Callable[[Any], Any]) -> Callable[[Any], Sequence[Any]]:
         gpu = self._program.gpu
-        return lambda batch: [make(Capsule(one, gpu)) for one in batch.capsules()]
+        return lambda batch: [make(OnGpu(batch, i, gpu)) for i in range(batch.count)]
 
     def array_on_device(self, given: Any) -> Any:
         """A tensor on the GPU of this pool; None if it is something else, which is read on the host."""

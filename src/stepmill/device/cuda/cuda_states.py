@@ -1,25 +1,76 @@
-"""Saved states of envs on a GPU: what of its arrays is theirs, and what they read, on the host.
+"""Saved states of envs on a GPU: copies that stay there, whose bytes come to the host when somebody asks for them.
 
-A state is the words of the env's memory, then ``_Rest``, then the content of the table that the env reads, if its class
-has one: a table's address means nothing elsewhere.
+There a state is the words of the env's memory, then ``_Rest``, then the content of the table that the env reads, if its
+class has one: a table's address means nothing elsewhere.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepmill.errors import StateError
+from stepmill import _native
+from stepmill.errors import ForkedError, StateError
 from stepmill.hosts.saving import StateKeeper
-from stepmill.values.saved_states import SavedStates, StateOrigin
+from stepmill.values.saved_states import Buffer, SavedStates, StateOrigin
 
-# Of an env, beside its memory, in the order of the arrays that GpuEnvs.read() gives.
+# Of an env, beside its memory, in the order of the arrays that GpuStates.read() gives.
 _COUNTS = ("seldom", "episode_return", "elapsed", "phase")
 _Rest = np.dtype([("seldom", "V64"), ("episode_return", "<f8"), ("elapsed", "<i4"), ("phase", "<u4"), ("seed", "<u8")])
 _Table = np.dtype([("size", "<u8")])  # of its content, which follows
 
 Arrays = tuple[bytes, ...]
+
+
+class StatesOnGpu:
+    """The bytes of states, which are on the GPU.
+
+    Args:
+        program: What moves the envs.
+        ids: Which envs; None: all.
+        seeds: Of these.
+    """
+
+    def __init__(self, program: Any, ids: np.ndarray | None, seeds: np.ndarray) -> None:
+        self.copies: _native.GpuStates = program.copies(ids)
+        self.row_bytes = 8 * program.memory_words + _Rest.itemsize
+        if program.table_word is not None:
+            self.row_bytes += _Table.itemsize + program.longest_table
+        self.seeds, self._stream, self._owner = seeds, program.stream, program.token
+        self._table_word = program.table_word
+        self._envs = None if program.table_word is None else program.envs  # keeps what they read
+        self._pid = os.getpid()
+
+    def is_of(self, program: Any) -> bool:
+        """Whether the copies are ones of its envs."""
+        return self._owner is program.token
+
+    def __getitem__(self, part: slice) -> bytes:
+        return self._bytes[part]
+
+    @functools.cached_property
+    def _bytes(self) -> bytes:
+        if os.getpid() != self._pid:
+            raise ForkedError("these states are on a GPU, which a forked child cannot use: pickle them before the fork")
+        words, rest = _rows(self.copies.read(self._stream()), len(self.seeds))
+        rest["seed"] = self.seeds
+        parts = [words, rest] if self._envs is None else [words, rest, self._tables(words)]
+        rows = [np.ascontiguousarray(one).view(np.uint8).reshape(len(words), -1) for one in parts]
+        return np.concatenate(rows, 1).tobytes()
+
+    def _tables(self, words: np.ndarray) -> np.ndarray:
+        """What the envs read, each in a row that is long enough for the longest of the pool."""
+        addresses, which = np.unique(words[:, self._table_word], return_inverse=True)
+        rows = np.zeros((len(addresses), self.row_bytes - 8 * words.shape[1] - _Rest.itemsize), np.uint8)
+        for row, address in zip(rows, addresses.tolist(), strict=True):
+            assert self._envs is not None
+            content = self._envs.table(address, self._stream()) or b""
+            told = np.array(len(content), "<u8").tobytes() + content
+            row[: len(told)] = np.frombuffer(told, np.uint8)
+        return rows[which]
 
 
 class CudaMemory(NamedTuple):
@@ -56,27 +107,10 @@ class CudaKeeper(StateKeeper):
         return self._states(ids)
 
     def _states(self, ids: np.ndarray | None) -> SavedStates:
-        program, count = self._pool.program, self._pool.num_envs
-        words, rest = _rows(program.whole(), count)
-        rest["seed"] = self._pool.known_seeds
-        if ids is not None:
-            words, rest = words[ids], rest[ids]
-        parts = [words, rest] if program.table_word is None else [words, rest, self._tables(words)]
-        records = np.concatenate([np.ascontiguousarray(one).view(np.uint8).reshape(len(words), -1) for one in parts], 1)
-        size = records.shape[1]
-        bounds = size * np.arange(len(words), dtype=np.int64)[:, None] + [0, size]
-        return SavedStates(self._origins_of(ids), records.tobytes(), bounds)
-
-    def _tables(self, words: np.ndarray) -> np.ndarray:
-        """What the envs read, in rows that are as long as the longest needs."""
-        program = self._pool.program
-        addresses, which = np.unique(words[:, program.table_word], return_inverse=True)
-        contents = [program.table(int(one)) for one in addresses]
-        rows = np.zeros((len(contents), _Table.itemsize + max(map(len, contents))), np.uint8)
-        for row, content in zip(rows, contents, strict=True):
-            row[: _Table.itemsize] = np.array(len(content), "<u8").reshape(1).view(np.uint8)
-            row[_Table.itemsize : _Table.itemsize + len(content)] = np.frombuffer(content, np.uint8)
-        return rows[which]
+        seeds = self._pool.known_seeds
+        held = StatesOnGpu(self._pool.program, ids, seeds.copy() if ids is None else seeds[ids])
+        bounds = held.row_bytes * (np.arange(len(held.seeds), dtype=np.int64)[:, None] + [0, 1])
+        return SavedStates(self._origins_of(ids), held, bounds)
 
     # ---- restoring ---------------------------------------------------------------------------
 
@@ -84,20 +118,30 @@ class CudaKeeper(StateKeeper):
         """The function that restores, and its arguments."""
         return self._pool.restore, (self._read, given, env_ids)
 
-    def _read(self, given: Any, env_ids: Any) -> tuple[tuple[Arrays], np.ndarray | None, np.ndarray]:
-        """The arrays of all envs with the states in them, whose those are, and the seeds of all."""
+    def _read(
+        self, given: Any, env_ids: Any
+    ) -> tuple[tuple[_native.GpuStates, np.ndarray | None], np.ndarray | None, np.ndarray]:
+        """Copies on the GPU and which of them is whose, whose those are, and the seeds that all envs have then."""
         states = self.checked(given, env_ids)
         ids = self._pool.read_envs(env_ids)
         self._pool.refuse_unready("restore", ids)
-        words, rest = _rows(self._pool.program.whole(), self._pool.num_envs)
-        rest["seed"] = self._pool.known_seeds
-        of = slice(None) if ids is None else ids
-        words[of], rest[of] = self._unpacked(states, words.shape[1])
-        return (_arrays(words, rest),), ids, rest["seed"].copy()
+        program = self._pool.program
+        buffer, bounds = states.parts
+        places = None
+        if isinstance(buffer, StatesOnGpu) and buffer.is_of(program):
+            places = (bounds[:, 0] // buffer.row_bytes).astype(np.int32)
+            copies, its_seeds = buffer.copies, buffer.seeds[places]
+        else:
+            words, rest = self._unpacked(buffer, bounds)
+            copies, its_seeds = program.copies_of(_arrays(words, rest)), rest["seed"]
+        seeds = self._pool.known_seeds.copy()
+        seeds[slice(None) if ids is None else ids] = its_seeds
+        return (copies, places), ids, seeds
 
-    def _unpacked(self, states: SavedStates, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _unpacked(self, given: Buffer, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows of words and of the rest, in which tables are where they are here."""
-        size, buffer, bounds = 8 * count + _Rest.itemsize, *states.parts
+        count, buffer = self._pool.program.memory_words, given[:]
+        size = 8 * count + _Rest.itemsize
         first, sizes = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
         word = self._pool.program.table_word
         if (sizes < size).any() or (word is None and (sizes != size).any()):
@@ -135,15 +179,14 @@ class CudaKeeper(StateKeeper):
         return self._pool.use(self._save_all)
 
     def _save_all(self) -> CudaMemory:
-        _, standing = self._pool.memory()
+        standing = self._pool.standing
         rows = None if standing.in_flight is None else self._pool.program.in_flight_rows()
         return CudaMemory(self._origins, self._states(None), standing, rows)
 
     def restore_all(self, memory: Any) -> None:
         """Makes a new pool what another one was."""
         self._check_origins("resume", memory.origins, None, self._num_envs)
-        words, _ = _rows(self._pool.program.whole(), self._pool.num_envs)
-        state = _arrays(*self._unpacked(memory.states, words.shape[1]))
+        state = _arrays(*self._unpacked(*memory.states.parts))
         self._pool.set_memory((state, memory.rows), memory.standing)
 
 
