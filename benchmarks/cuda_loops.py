@@ -35,7 +35,7 @@ TASKS = {"CartPole-v1": "CartPole-v1", "cart_pole.h": OWN}
 SIZES = (65_536, 1_048_576)
 IN_GRAPH = 100  # steps of a graph
 STATE_BYTES = 4 * 8 + 4 + 8  # of the state, the steps and the return of an episode: read and written
-RESULT_BYTES = 16 + 4 + 3 + 3 * 4 + 8
+RESULT_BYTES = 16 + 4 + 4 + 3 * 4 + 8
 PHASE_BYTES, ACTION_BYTES = 4, 8  # read
 
 

@@ -57,6 +57,7 @@ extern "C" __global__ void stepmill_step(const __grid_constant__ stepmill::gpu::
   to.terminated[i] = terminated;
   to.truncated[i] = truncated;
   to.ended[i] = ended;
+  to.abnormal[i] = false;
   to.env_id[i] = i;
   to.elapsed_step[i] = elapsed;
   to.episode_length[i] = ended ? elapsed : 0;

@@ -54,6 +54,7 @@ struct Visit {
 //     Visit<E> visit(std::int32_t entry) const;        // the env of an entry
 //     Place place(const Visit<E>&) const;              // its row
 //     void fault(std::int32_t env, int phase) const;   // the exception being handled
+//     void keep_end(const Visit<E>&) const;            // a row shows the end of an episode, and a reset comes that may fail
 template <class E, class Turnstile>
 class Autoreset {
  public:
@@ -163,6 +164,7 @@ class Autoreset {
     columns.episode_return[place.row] = v.state.episode_return;
     columns.episode_length[place.row] = v.state.elapsed;
     if (reset_now) {
+      in.keep_end(v);
       try {
         if (!reset(v)) return;
         v.env.observe(Row(v.shared, columns, place.row, players(v.shared)).without_rewards());

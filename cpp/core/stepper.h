@@ -113,6 +113,7 @@ class Stepper {
       const sm_place claimed = job->claim(job->context, v.id);
       return {*claimed.columns, claimed.row};
     }
+    void keep_end(const Visit<E>&) const {}  // `catch` finds it where it is
     void fault(std::int32_t env, int phase) const { job->fault(job->context, env, phase, current_message().c_str()); }
   };
   using Machine = Autoreset<E, Turnstile>;

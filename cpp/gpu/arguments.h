@@ -11,19 +11,29 @@ namespace stepmill::gpu {
 // Of an action, an observation and the infos together, as many arrays as that.
 inline constexpr int kMostArrays = 32;
 
+// Threads that share a processor; more gain nothing where each needs 60 registers.
+inline constexpr int kBlock = 128;
+
+// A generator: its state and increment, the high words first, and the half that is left.
+using Random = std::uint64_t[5];
+
 // What of an env is seldom needed: when it draws, and when an episode begins or ends. Two sectors of memory.
 struct alignas(64) Seldom {
-  std::uint64_t random[5];  // the generator's state and increment, the high words first, and the half that is left
+  Random random;
   std::uint32_t resets, ended;  // how often the env was reset, and how many of its episodes have ended
   unsigned long long episode;   // episodes that have begun
+  std::uint64_t seed;           // of the next reset, if the phase says so
 };
+
+// Of the word of an env's phase: sm_phase is below it, consecutive failures are in the high half.
+inline constexpr std::uint32_t kHasSeed = 1 << 8;
 
 struct Envs {
   std::uint64_t* memory;  // of the env class's objects
   Seldom* seldom;
   double* episode_return;
   std::int32_t* elapsed;
-  std::uint32_t* phase;  // sm_phase; consecutive failures in the high half
+  std::uint32_t* phase;
 };
 
 // The rows of a batch, one for every env. Of those that are not stepped nothing is written.
@@ -38,6 +48,7 @@ struct Results {
   std::uint8_t* terminated;
   std::uint8_t* truncated;
   std::uint8_t* ended;
+  std::uint8_t* abnormal;
   std::int32_t* env_id;
   std::int32_t* elapsed_step;
   std::int32_t* episode_length;
@@ -73,6 +84,12 @@ struct Copy {
   std::int64_t words;                 // of an env's memory
   const std::int32_t *from_index, *to_index;
   std::int32_t num_envs;  // that are copied
+};
+
+// Takes what was noted: after that, nothing is.
+struct TakeNotes {
+  Notes *from, *to;
+  std::int32_t num_envs = 1;  // one thread does it
 };
 
 // For the number of episodes that have ended, of all envs together.

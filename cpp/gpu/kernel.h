@@ -110,45 +110,91 @@ struct Memory {
       memcpy(object + 8 * w, &before[w], 8);
     }
   }
-  STEPMILL_INLINE void store(std::uint64_t* to, std::int64_t env, std::int64_t num_envs) const {
+  STEPMILL_INLINE void store(std::uint64_t* to, std::int64_t env, std::int64_t num_envs) {
     STEPMILL_UNROLL
     for (int w = 0; w < kWords; ++w) {
       std::uint64_t word;
       memcpy(&word, object + 8 * w, 8);
       if (word != before[w]) to[w * num_envs + env] = word;
+      before[w] = word;
     }
   }
   STEPMILL_INLINE E& env() { return *reinterpret_cast<E*>(object); }
 };
 
+STEPMILL_INLINE std::int32_t env_of_thread() { return static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x); }
+
+// Stores the row of a thread, of which `columns` has the rest. `observation` and `info` may be those of an end.
+template <class Form>
+STEPMILL_INLINE void give(const Results& to, std::int32_t id, const sm_columns& columns, const std::byte* observation,
+                          const std::byte* info, const std::uint8_t* has_info, bool abnormal) {
+  store_row<typename Form::Observation>(observation, to.observation, id);
+  store_row<typename Form::Info>(info, to.info, id);
+  STEPMILL_UNROLL
+  for (int i = 0; i < Form::Info::kCount; ++i) to.has_info[i][id] = has_info[i];
+  to.reward[id] = *static_cast<const float*>(columns.reward);
+  to.terminated[id] = *columns.terminated;
+  to.truncated[id] = *columns.truncated;
+  to.ended[id] = *columns.ended;
+  to.abnormal[id] = abnormal;
+  to.env_id[id] = id;
+  to.elapsed_step[id] = *columns.elapsed_step;
+  to.episode_length[id] = *columns.episode_length;
+  to.episode_return[id] = *columns.episode_return;
+}
+
+// What the row of an env that did not end has instead, with `same_step`.
+template <class Form>
+STEPMILL_INLINE void give_final(const Results& to, std::int32_t id, const std::byte* observation, const std::byte* info,
+                                const std::uint8_t* has_info, bool ended) {
+  if (ended) {
+    store_row<typename Form::Observation>(observation, to.final_observation, id);
+    store_row<typename Form::Info>(info, to.final_info, id);
+  }
+  STEPMILL_UNROLL
+  for (int i = 0; i < Form::Info::kCount; ++i) to.has_final_info[i][id] = ended ? has_info[i] : 0;
+}
+
 // What the machine is given of the env of a thread. It points to locals of one function, each of them a variable of its
 // own: so the compiler can keep all of them in registers.
-template <class E>
+template <class E, class Form>
 struct Turnstile {
+  const Arguments* arguments;
   const sm_shared* shared;
   const sm_columns* columns;
   std::int32_t id;
   sm_env_state* state;
   sm_reset_request* request;
-  E* env;
+  Memory<E>* memory;
   Rng* rng;
   std::int64_t* resets;
+  const std::byte *final_observation, *final_info;
+  const std::uint8_t* has_final_info;
 
   STEPMILL_INLINE Visit<E> visit(std::int32_t entry) const {
-    return {*shared, entry, id, *state, *request, *env, *rng, *resets};
+    return {*shared, entry, id, *state, *request, memory->env(), *rng, *resets};
   }
   STEPMILL_INLINE Place place(const Visit<E>&) const { return {*columns, 0}; }
   void fault(std::int32_t, int) const {}  // nothing is caught here
+  STEPMILL_INLINE void keep_end(const Visit<E>&) const {
+    if constexpr (Form::kAutoreset != SM_SAME_STEP) return;
+    const Arguments& a = *arguments;
+    give<Form>(a.results, id, *columns, final_observation, final_info, has_final_info, true);
+    give_final<Form>(a.results, id, final_observation, final_info, has_final_info, true);
+    memory->store(a.envs.memory, id, a.num_envs);
+    a.envs.episode_return[id] = state->episode_return;
+    a.envs.elapsed[id] = state->elapsed;
+    remains_of_thread().shows_end = true;
+  }
 };
-
-STEPMILL_INLINE std::int32_t env_of_thread() { return static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x); }
 
 template <class E, class Form>
 STEPMILL_INLINE void advance(const Arguments& a) {
   using Observation = typename Form::Observation;
   using Info = typename Form::Info;
   using Action = typename Form::Action;
-  using Machine = Autoreset<E, Turnstile<E>>;
+  using In = Turnstile<E, Form>;
+  using Machine = Autoreset<E, In>;
   const std::int32_t id = env_of_thread();
   if (id >= a.num_envs || (a.which && !a.which[id])) return;
   arguments_of_block() = &a;
@@ -158,7 +204,7 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   memory.load(a.envs.memory, id, a.num_envs);
   Seldom& seldom = a.envs.seldom[id];
   Rng rng(seldom);
-  const std::uint32_t phase = a.envs.phase[id];
+  std::uint32_t phase = a.envs.phase[id];
   sm_env_state state;
   state.episode_return = a.envs.episode_return[id];
   state.elapsed = a.envs.elapsed[id];
@@ -168,9 +214,13 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   state.episode = 0;        // added to what it was
   std::int64_t resets = 0;  // likewise
   sm_reset_request request{};
-  if (a.has_seed && a.has_seed[id]) {
+  if (a.has_seed && a.has_seed[id]) {  // kept until a reset has gone well
+    seldom.seed = a.seed[id];
+    a.envs.phase[id] = phase |= kHasSeed;
+  }
+  if (phase & kHasSeed) {
     request.has_seed = 1;
-    request.seed = a.seed[id];
+    request.seed = seldom.seed;
   }
   if (a.option) {
     request.option_mask = a.option_mask;
@@ -223,11 +273,16 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   columns.episode_length = &episode_length;
   columns.episode_return = &episode_return;
 
-  const Turnstile<E> in{&shared, &columns, id, &state, &request, &memory.env(), &rng, &resets};
+  Remains& remains = remains_of_thread();
+  remains.elapsed = state.elapsed;
+  remains.has_drawn = remains.shows_end = false;
+  const In in{&a,      &shared, &columns, id,                &state,     &request,
+              &memory, &rng,    &resets,  final_observation, final_info, has_final_info};
   if (Machine::will_step(state)) {
     if (Form::put_in_space(actions)) note_least(&a.notes->bad_action, id);
     clear_infos(shared, has_info, 0, 1);
     const Outcome outcome = memory.env().step(ActionRow(shared, 0, 1), rng);
+    remains.elapsed = state.elapsed + 1;
     Machine::finish_step(in, 0, shared, columns, memory.env(), state, id, 0, outcome);
   } else {
     Machine::start_or_look(in, 0);
@@ -237,61 +292,55 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   rng.store();
   a.envs.episode_return[id] = state.episode_return;
   a.envs.elapsed[id] = state.elapsed;
-  const std::uint32_t phase_now = state.phase | static_cast<std::uint32_t>(state.failures) << 16;
+  const std::uint32_t phase_now =
+      state.phase | (request.has_seed ? kHasSeed : 0) | static_cast<std::uint32_t>(state.failures) << 16;
   if (phase_now != phase) a.envs.phase[id] = phase_now;
   // Nobody else writes these, but adding in this way needs no waiting for what they were.
   if (state.episode) atomicAdd(&seldom.episode, static_cast<unsigned long long>(state.episode));
   if (resets) atomicAdd(&seldom.resets, static_cast<unsigned>(resets));
   if (ended) atomicAdd(&seldom.ended, 1u);
 
-  const Results& to = a.results;
-  store_row<Observation>(observation, to.observation, id);
-  store_row<Info>(info, to.info, id);
-  STEPMILL_UNROLL
-  for (int i = 0; i < Info::kCount; ++i) to.has_info[i][id] = has_info[i];
-  if constexpr (Form::kAutoreset == SM_SAME_STEP) {
-    if (ended) {
-      store_row<Observation>(final_observation, to.final_observation, id);
-      store_row<Info>(final_info, to.final_info, id);
-    }
-    STEPMILL_UNROLL
-    for (int i = 0; i < Info::kCount; ++i) to.has_final_info[i][id] = ended ? has_final_info[i] : 0;
-  }
-  to.reward[id] = reward;
-  to.terminated[id] = terminated;
-  to.truncated[id] = truncated;
-  to.ended[id] = ended;
-  to.env_id[id] = id;
-  to.elapsed_step[id] = elapsed_step;
-  to.episode_length[id] = episode_length;
-  to.episode_return[id] = episode_return;
+  give<Form>(a.results, id, columns, observation, info, has_info, false);
+  if constexpr (Form::kAutoreset == SM_SAME_STEP)
+    give_final<Form>(a.results, id, final_observation, final_info, has_final_info, ended);
 }
 
-// The row of an env that failed, and what is left of the env: as if the thread had not begun, except that it has to be
-// reset.
+// The row of an env that failed, and what is left of the env: its object is as if the thread had not begun, its generator
+// is where it was, and it has to be reset.
 template <class Form>
 [[noreturn]] void fail() {
   const Arguments& a = *arguments_of_block();
+  const Remains& remains = remains_of_thread();
   const std::int32_t id = env_of_thread();
   const Results& to = a.results;
-  for (int leaf = 0; leaf < Form::Observation::kCount; ++leaf) {
-    const std::int64_t bytes = Form::Observation::kWide[leaf];
-    memset(static_cast<std::byte*>(to.observation[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
+  const std::uint32_t phase = a.envs.phase[id];
+  std::uint32_t failures = phase >> 16;
+  if (remains.shows_end) {
+    failures = 0;  // the step was good
+    atomicAdd(&a.envs.seldom[id].ended, 1u);
+  } else {
+    for (int leaf = 0; leaf < Form::Observation::kCount; ++leaf) {
+      const std::int64_t bytes = Form::Observation::kWide[leaf];
+      memset(static_cast<std::byte*>(to.observation[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
+    }
+    for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) {
+      to.has_info[leaf][id] = 0;
+      if (Form::kAutoreset == SM_SAME_STEP) to.has_final_info[leaf][id] = 0;
+    }
+    to.reward[id] = 0;
+    to.terminated[id] = 0;
+    to.truncated[id] = 1;
+    to.ended[id] = 0;
+    to.abnormal[id] = 1;
+    to.env_id[id] = id;
+    to.elapsed_step[id] = remains.elapsed;
+    to.episode_length[id] = 0;
+    to.episode_return[id] = 0;
   }
-  for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) {
-    to.has_info[leaf][id] = 0;
-    if (Form::kAutoreset == SM_SAME_STEP) to.has_final_info[leaf][id] = 0;
-  }
-  to.reward[id] = 0;
-  to.terminated[id] = 0;
-  to.truncated[id] = 1;
-  to.ended[id] = 0;
-  to.env_id[id] = id;
-  to.elapsed_step[id] = a.envs.elapsed[id];
-  to.episode_length[id] = 0;
-  to.episode_return[id] = 0;
-  const std::uint32_t failures = a.envs.phase[id] >> 16;
-  a.envs.phase[id] = SM_ENDED | (failures < SM_MOST_FAILURES ? failures + 1 : failures) << 16;
+  a.envs.elapsed[id] = remains.elapsed;
+  a.envs.phase[id] = SM_ENDED | (phase & kHasSeed) | (failures < SM_MOST_FAILURES ? failures + 1 : failures) << 16;
+  if (remains.has_drawn)
+    for (int i = 0; i < 5; ++i) a.envs.seldom[id].random[i] = remains.random[i];
   atomicAdd(&a.notes->failures, 1ULL);
   note_least(&a.notes->failed, id);
   end_thread();
@@ -306,6 +355,13 @@ inline void copy_env(const Copy& c) {
   c.to.episode_return[to] = c.from.episode_return[from];
   c.to.elapsed[to] = c.from.elapsed[from];
   c.to.phase[to] = c.from.phase[from];
+}
+
+inline void take_notes(const TakeNotes& t) {
+  if (env_of_thread() != 0) return;
+  t.to->failures = atomicExch(&t.from->failures, 0ULL);
+  t.to->bad_action = atomicExch(&t.from->bad_action, 0u);
+  t.to->failed = atomicExch(&t.from->failed, 0u);
 }
 
 inline void count_env(const Count& c) {
@@ -326,6 +382,10 @@ inline void count_env(const Count& c) {
   STEPMILL_KERNEL void stepmill_count(STEPMILL_PARAMETER stepmill::gpu::Count arguments) {     \
     stepmill::gpu::count_env(arguments);                                                       \
   }                                                                                            \
+  STEPMILL_KERNEL void stepmill_take_notes(STEPMILL_PARAMETER stepmill::gpu::TakeNotes arguments) { \
+    stepmill::gpu::take_notes(arguments);                                                      \
+  }                                                                                            \
   STEPMILL_ON_HOST(stepmill_step, stepmill::gpu::Arguments)                                    \
+  STEPMILL_ON_HOST(stepmill_take_notes, stepmill::gpu::TakeNotes)                              \
   STEPMILL_ON_HOST(stepmill_copy, stepmill::gpu::Copy)                                         \
   STEPMILL_ON_HOST(stepmill_count, stepmill::gpu::Count)

@@ -46,6 +46,12 @@ inline unsigned atomicMax(unsigned* place, unsigned value) {
   if (before < value) *place = value;
   return before;
 }
+template <class T>
+inline T atomicExch(T* place, T value) {
+  const T before = *place;
+  *place = value;
+  return before;
+}
 inline unsigned atomicAdd(unsigned* place, unsigned value) {
   const unsigned before = *place;
   *place = before + value;

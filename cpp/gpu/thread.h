@@ -13,6 +13,18 @@ inline const Arguments*& arguments_of_block() {
   return here;
 }
 
+// What is left of a thread that fails: else all that it has is lost with it.
+struct Remains {
+  Random random;         // the env's generator, if it has drawn
+  std::int32_t elapsed;  // steps of the episode
+  bool has_drawn;
+  bool shows_end;  // whether its row shows a good end already, after which the reset has failed
+};
+inline Remains& remains_of_thread() {
+  static __shared__ Remains all[kBlock];
+  return all[threadIdx.x];
+}
+
 // Keeps the least env id of those that are noted.
 inline void note_least(unsigned* place, std::int32_t env) { atomicMax(place, ~static_cast<unsigned>(env)); }
 

@@ -9,10 +9,11 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace {
 
-enum { kSuccess = 0, kInvalidValue = 1, kNoMemory = 2, kInvalidDevice = 101, kInvalidImage = 200, kNoContext = 201, kTwice = 712, kNotRegistered = 713 };
+enum { kSuccess = 0, kInvalidValue = 1, kNoMemory = 2, kInvalidDevice = 101, kInvalidImage = 200, kNoContext = 201, kTwice = 712, kNotRegistered = 713, kRecording = 900 };
 
 int gpu;  // its address stands for the context
 thread_local int depth = 0;
@@ -89,7 +90,14 @@ int fake_depth() { return depth; }
 // ---- kernels: work is done at once, so there is one order ------------------------------------------
 
 std::size_t fake_memory = std::size_t{1} << 40;  // that is left
-int fake_allocated = 0, fake_events = 0, fake_modules = 0, fake_launches = 0, fake_waits = 0;
+int fake_allocated = 0, fake_events = 0, fake_modules = 0, fake_launches = 0, fake_waits = 0, fake_stream_waits = 0;
+
+void* fake_recording = nullptr;  // the stream that is recorded into a CUDA graph
+int fake_recorded = 0;           // events that were recorded into it
+thread_local int recording_mode = 0;
+
+// What the driver refuses meanwhile, unless the thread has said that it does it apart from that.
+bool is_refused() { return fake_recording && recording_mode != 2; }
 
 int cuDeviceGetAttribute(int* value, int, int) {
   *value = 9;
@@ -112,6 +120,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 }
 int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
   if (depth == 0) return kNoContext;
+  if (is_refused()) return kRecording;
   if (bytes == 0) return kInvalidValue;
   if (bytes > fake_memory) return kNoMemory;
   void* made = nullptr;
@@ -123,6 +132,7 @@ int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
 }
 int cuMemFree_v2(unsigned long long address) {
   if (depth == 0) return kNoContext;
+  if (is_refused()) return kRecording;
   std::free(reinterpret_cast<void*>(address));
   --fake_allocated;
   return kSuccess;
@@ -149,7 +159,11 @@ int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsig
   reinterpret_cast<void (*)(const void*)>(function)(arguments[0]);
   return kSuccess;
 }
-int cuStreamSynchronize(void*) { return depth == 0 ? kNoContext : kSuccess; }
+int cuStreamSynchronize(void* stream) {
+  if (fake_recording && stream == fake_recording) return kRecording;
+  ++fake_stream_waits;
+  return depth == 0 ? kNoContext : kSuccess;
+}
 int cuStreamWaitEvent(void*, void*, unsigned) {
   ++fake_waits;
   return depth == 0 ? kNoContext : kSuccess;
@@ -160,7 +174,19 @@ int cuEventCreate(void** event, unsigned) {
   ++fake_events;
   return kSuccess;
 }
-int cuEventRecord(void*, void*) { return depth == 0 ? kNoContext : kSuccess; }
+int cuEventRecord(void*, void* stream) {
+  if (depth == 0) return kNoContext;
+  if (fake_recording && stream == fake_recording) ++fake_recorded;
+  return kSuccess;
+}
+int cuStreamIsCapturing(void* stream, int* answer) {
+  *answer = fake_recording && stream == fake_recording;
+  return depth == 0 ? kNoContext : kSuccess;
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, recording_mode);
+  return kSuccess;
+}
 int cuEventDestroy_v2(void* event) {
   std::free(event);
   --fake_events;

@@ -38,13 +38,14 @@ FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fno
 FLAGS += ["-nostdinc++", "-fPIC", "-shared", "-w"]
 FLAGS += ["-mfma"] if platform.machine() == "x86_64" else []
 MODES = ("next_step", "same_step", "disabled")
-FIXED = ("reward", "terminated", "truncated", "ended", "env_id", "elapsed_step", "episode_length", "episode_return")
-SM_LIVE, SM_ENDED = 1, 2
+FIXED = ("reward", "terminated", "truncated", "ended", "abnormal", "env_id", "elapsed_step", "episode_length", "episode_return")
+SM_FRESH, SM_LIVE, SM_ENDED = 0, 1, 2
+HAS_SEED = 1 << 8  # in the word of a phase
 SM_STEP, SM_RESET, SM_OBSERVE = 0, 1, 2
 
 # What the engine keeps of an env: its standing, the request of its next reset, its generator, how often it was reset.
 _SAVED = struct.Struct("<diBBHq 64x 4QII q")
-SELDOM = np.dtype([("random", "<u8", 5), ("resets", "<u4"), ("ended", "<u4"), ("episode", "<u8"), ("", "V8")])
+SELDOM = np.dtype([("random", "<u8", 5), ("resets", "<u4"), ("ended", "<u4"), ("episode", "<u8"), ("seed", "<u8")])
 
 
 def definitions() -> list[str]:
@@ -288,6 +289,7 @@ class Twin:
         row["truncated"] = none if truncated is None else np.asarray(truncated)
         row["elapsed_step"] = np.asarray(info["elapsed_step"], np.int32)
         row["ended"] = np.asarray(info.get("_episode_return", none))
+        row["abnormal"] = np.asarray(info.get("abnormal", none))
         for name, dtype in (("episode_return", np.float64), ("episode_length", np.int32)):
             row[name] = np.where(row["ended"], np.asarray(info.get(name, none), dtype), 0).astype(dtype)
         self._infos(row, "info", info)
@@ -330,16 +332,7 @@ class Twin:
         if self.form.autoreset == "same_step":
             rows("final_")
             finals = [name for name in row if name.startswith("final_")]
-        for name in (
-            "reward",
-            "terminated",
-            "truncated",
-            "ended",
-            "env_id",
-            "elapsed_step",
-            "episode_length",
-            "episode_return",
-        ):
+        for name in FIXED:
             row[name] = next(arrays)
         assert np.array_equal(row.pop("env_id"), np.arange(self.num_envs))
         for name in finals:  # of rows that did not end nothing was written

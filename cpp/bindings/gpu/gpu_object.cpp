@@ -15,7 +15,6 @@
 #include "bindings/input/config_input.h"
 #include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
-#include "core/env/rng.h"
 #include "core/env_set.h"
 
 namespace nb = nanobind;
@@ -242,8 +241,8 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
       }
     }
     for (std::size_t w = 0; w < words; ++w) state.memory[w * count + i] = object[w];
-    const sm_random_state random = Rng(seeds[i]).state();
-    state.seldom[i] = {{random.state[0], random.state[1], random.increment[0], random.increment[1], 0}, 0, 0, 0};
+    state.seldom[i].seed = seeds[i];
+    state.phase[i] = SM_FRESH | gpu::kHasSeed;
   }
   envs_->write(state, nullptr);
 
@@ -257,8 +256,8 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
     for (const Leaf& leaf : spec.info) add(leaf.dtype, leaf.shape);
     for (std::size_t i = 0; i < spec.info.size(); ++i) add(DType::kBool);
   }
-  for (const DType dtype : {DType::kFloat32, DType::kBool, DType::kBool, DType::kBool, DType::kInt32, DType::kInt32,
-                            DType::kInt32, DType::kFloat64})
+  for (const DType dtype : {DType::kFloat32, DType::kBool, DType::kBool, DType::kBool, DType::kBool, DType::kInt32,
+                            DType::kInt32, DType::kInt32, DType::kFloat64})
     add(dtype);
   columns_ = std::move(columns);
 }
@@ -274,6 +273,10 @@ GpuBatchObject GpuObject::step(const std::vector<std::uintptr_t>& action, std::u
   auto batch = take_batch(stream);
   envs_->step(*batch, addresses(action), stream_of(stream));
   return {std::move(batch), columns_};
+}
+
+void GpuObject::graph_step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, const GpuBatchObject& into) {
+  envs_->graph_step(*into.batch(), addresses(action), stream_of(stream));
 }
 
 GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nb::object into,
@@ -367,13 +370,15 @@ std::uintptr_t GpuObject::keep_table(nb::bytes content, std::uintptr_t stream) {
 }
 
 nb::tuple GpuObject::notes(std::uintptr_t stream) {
-  gpu::Notes notes;
   {
     const nb::gil_scoped_release released;
-    notes = envs_->notes(stream_of(stream));
+    const gpu::Notes taken = envs_->take_notes(stream_of(stream));
+    noted_.failures += taken.failures;
+    noted_.bad_action = std::max(noted_.bad_action, taken.bad_action);
+    noted_.failed = std::max(noted_.failed, taken.failed);
   }
   const auto env = [](unsigned kept) { return kept ? nb::object(nb::int_(~kept)) : nb::none(); };
-  return nb::make_tuple(notes.failures, env(notes.bad_action), env(notes.failed));
+  return nb::make_tuple(noted_.failures, env(noted_.bad_action), env(noted_.failed));
 }
 
 std::uint64_t GpuObject::episodes(std::uintptr_t stream) {
@@ -411,6 +416,7 @@ void register_gpu(nb::module_& m) {
            "library"_a, "memory_kind"_a, "device"_a, "image"_a, "env_class"_a, "configs"_a, "seeds"_a, "same_step"_a,
            "max_episode_steps"_a, "hides_streams"_a)
       .def("step", &GpuObject::step, "action"_a, "stream"_a)
+      .def("graph_step", &GpuObject::graph_step, "action"_a, "stream"_a, "into"_a)
       .def("command", &GpuObject::command, "action"_a, "stream"_a, "into"_a.none(), "which"_a.none(),
            "command"_a.none(), "has_seed"_a.none(), "seed"_a.none(), "option"_a.none(), "option_mask"_a)
       .def("phases", &GpuObject::phases, "stream"_a)
@@ -426,7 +432,8 @@ void register_gpu(nb::module_& m) {
       .def("keep_table", &GpuObject::keep_table, "content"_a, "stream"_a)
       .def("notes", &GpuObject::notes, "stream"_a)
       .def("episodes", &GpuObject::episodes, "stream"_a)
-      .def("clear_notes", &GpuObject::clear_notes, "stream"_a)
+      .def("forget_bad", &GpuObject::forget_bad)
+      .def("forget_failed", &GpuObject::forget_failed)
       .def_prop_ro("memory_words", &GpuObject::memory_words)
       .def_prop_ro("longest_table", &GpuObject::longest_table)
       .def_prop_ro("env_bytes", &GpuObject::env_bytes)

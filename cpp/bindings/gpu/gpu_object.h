@@ -90,6 +90,8 @@ class GpuObject {
 
   // Steps all envs. `action`: the address of each array on the GPU.
   GpuBatchObject step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream);
+  // Steps all envs into a batch of an earlier step, which a CUDA graph can record.
+  void graph_step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, const GpuBatchObject& into);
   // Steps or resets some; `into`: rows of a step before this one, which stay, or None. The others are bytes with an entry
   // per env, or None (see gpu::Arguments).
   GpuBatchObject command(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nanobind::object into,
@@ -122,12 +124,13 @@ class GpuObject {
   // A new table, which stays as long as the envs: its address.
   std::uintptr_t keep_table(nanobind::bytes content, std::uintptr_t stream);
 
-  // How many steps failed; the env of the least id that was given a bad action, and that failed, or None, since
-  // `clear_notes`. Waits.
+  // How many steps failed; the env of the least id that was given a bad action, and that failed, or None, since they were
+  // forgotten. Waits.
   nanobind::tuple notes(std::uintptr_t stream);
+  void forget_bad() { noted_.bad_action = 0; }
+  void forget_failed() { noted_.failed = 0; }
   // How many episodes have ended. Waits.
   std::uint64_t episodes(std::uintptr_t stream);
-  void clear_notes(std::uintptr_t stream) { envs_->clear_notes(reinterpret_cast<void*>(stream)); }
 
   // Of the GPU, in bytes: its envs, and the results of a step.
   std::int64_t env_bytes() const { return envs_->env_bytes(); }
@@ -141,6 +144,7 @@ class GpuObject {
   std::shared_ptr<const GpuColumns> columns_;
   std::int64_t table_offset_ = -1;
   std::map<GpuEnvs::Address, std::size_t> table_bytes_;
+  gpu::Notes noted_{};  // which the kernel has noted
 };
 
 void register_gpu(nanobind::module_& m);

@@ -11,8 +11,8 @@
 #include "core/env/env_table.h"
 
 #ifdef STEPMILL_GPU
-#include "gpu/arguments.h"
 #include "gpu/distributions.h"
+#include "gpu/thread.h"
 #else
 // Declared by hand: numpy/random/distributions.h pulls in Python.h, and the core knows no Python. `sm_bit_source` has the
 // layout of numpy's `bitgen_t`, which a test compares.
@@ -78,19 +78,24 @@ class SeedSequence {
 class Rng {
  public:
 #ifdef STEPMILL_GPU
-  // One whose five words are elsewhere: they are fetched when they are needed, which is seldom.
-  explicit Rng(gpu::Seldom& at) : words_(at.random) {}
+  // That of an env, which is fetched when it is needed: that is seldom. As soon as it has drawn, a failure keeps it.
+  explicit Rng(gpu::Seldom& at) : at_(at.random), is_the_envs_(true) {}
+  Rng(const Rng& other)
+      : at_(other.at_), is_here_(other.is_here_), state_(other.state_), increment_(other.increment_), half_(other.half_),
+        has_half_(other.has_half_) {}
+  Rng& operator=(const Rng& other) {
+    Rng from = other;
+    from.fetch();
+    set_state(from.state());
+    return *this;
+  }
   void fetch() {
     if (is_here_) return;
-    set_state({{words_[0], words_[1]}, {words_[2], words_[3]}, static_cast<std::uint32_t>(words_[4]),
-               static_cast<std::uint32_t>(words_[4] >> 32)});
+    set_state({{at_[0], at_[1]}, {at_[2], at_[3]}, static_cast<std::uint32_t>(at_[4]),
+               static_cast<std::uint32_t>(at_[4] >> 32)});
   }
   void store() const {
-    if (!is_here_) return;
-    const sm_random_state now = state();
-    const std::uint64_t words[] = {now.state[0], now.state[1], now.increment[0], now.increment[1],
-                                   now.has_uint32 | std::uint64_t{now.uinteger} << 32};
-    for (int i = 0; i < 5; ++i) words_[i] = words[i];
+    if (is_here_) give(at_);
   }
 #endif
   Rng() : Rng(0) {}
@@ -107,6 +112,7 @@ class Rng {
     advance();
     has_half_ = false;
     half_ = 0;
+    keep();
   }
 
   // What `bit_generator.state` of the same generator in numpy would return.
@@ -122,11 +128,13 @@ class Rng {
     increment_ = join(given.increment[0], given.increment[1]);
     has_half_ = given.has_uint32 != 0;
     half_ = given.uinteger;
+    keep();
   }
 
   std::uint64_t next_uint64() {
     fetch();
     advance();
+    keep();
     const auto high = static_cast<std::uint64_t>(state_ >> 64);
     const std::uint64_t folded = high ^ static_cast<std::uint64_t>(state_);
     const unsigned turn = static_cast<unsigned>(high >> 58);
@@ -138,11 +146,13 @@ class Rng {
     fetch();
     if (has_half_) {
       has_half_ = false;
+      keep();
       return half_;
     }
     const std::uint64_t word = next_uint64();
     has_half_ = true;
     half_ = static_cast<std::uint32_t>(word >> 32);
+    keep();
     return static_cast<std::uint32_t>(word);
   }
 
@@ -187,12 +197,25 @@ class Rng {
 
 #ifdef STEPMILL_GPU
   void set_here() { is_here_ = true; }
+  void give(std::uint64_t* to) const {
+    const sm_random_state now = state();
+    const gpu::Random words = {now.state[0], now.state[1], now.increment[0], now.increment[1],
+                               now.has_uint32 | std::uint64_t{now.uinteger} << 32};
+    for (int i = 0; i < 5; ++i) to[i] = words[i];
+  }
+  void keep() const {
+    if (!is_the_envs_) return;
+    gpu::Remains& remains = gpu::remains_of_thread();
+    give(remains.random);
+    remains.has_drawn = true;
+  }
 
-  std::uint64_t* words_ = nullptr;
-  bool is_here_ = false;
+  std::uint64_t* at_ = nullptr;
+  bool is_here_ = false, is_the_envs_ = false;
 #else
   void set_here() {}
   void fetch() {}
+  void keep() const {}
 
   sm_bit_source bits() {
     return {this,

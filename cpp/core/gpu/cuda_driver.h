@@ -17,6 +17,12 @@ class GpuError : public std::runtime_error {
   const bool is_out_of_memory;
 };
 
+// The caller's stream is being recorded into a CUDA graph, which cannot have in it what was asked for.
+class RecordingError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // By the names that the driver's versions since CUDA 4 have; those of kernels since 12.
 struct CudaDriver {
   using Result = int;
@@ -51,6 +57,8 @@ struct CudaDriver {
   Result (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                    unsigned block_z, unsigned shared_bytes, void* stream, void** arguments, void** extra) = nullptr;
   Result (*stream_synchronize)(void* stream) = nullptr;
+  Result (*stream_is_recording)(void* stream, int* answer) = nullptr;
+  Result (*exchange_recording_mode)(int* mode) = nullptr;
   Result (*stream_wait)(void* stream, void* event, unsigned flags) = nullptr;
   Result (*event_create)(void** event, unsigned flags) = nullptr;
   Result (*event_record)(void* event, void* stream) = nullptr;
@@ -86,6 +94,21 @@ class InContext {
  private:
   const CudaDriver& driver_;
   const CudaDriver::Result result_;
+};
+
+// Meanwhile, this thread may take and free memory although somebody records a CUDA graph: what it does is no part of that.
+class ApartFromRecordings {
+ public:
+  explicit ApartFromRecordings(const CudaDriver& driver) noexcept : driver_(driver) {
+    driver_.exchange_recording_mode(&mode_);
+  }
+  ~ApartFromRecordings() { driver_.exchange_recording_mode(&mode_); }
+  ApartFromRecordings(const ApartFromRecordings&) = delete;
+  ApartFromRecordings& operator=(const ApartFromRecordings&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  int mode_ = 2;  // relaxed
 };
 
 }  // namespace stepmill

@@ -11,7 +11,6 @@
 namespace stepmill {
 namespace {
 
-constexpr unsigned kBlock = 128;        // threads that share a processor; more gain nothing where each needs 60 registers
 constexpr unsigned kWithoutTiming = 2;  // of events
 constexpr std::int64_t kArrayAlignment = 256;
 
@@ -74,7 +73,7 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
     };
     rows();
     if (form_.same_step) rows();
-    for (const std::int64_t bytes : {4, 1, 1, 1, 4, 4, 4, 8}) column(bytes);  // as Fixed names them
+    for (const std::int64_t bytes : {4, 1, 1, 1, 1, 4, 4, 4, 8}) column(bytes);  // as Fixed names them
 
     envs_ = std::make_unique<States>(*this, num_envs);
     notes_ = std::make_unique<Memory>(*this, sizeof(gpu::Notes));
@@ -92,16 +91,18 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
 // A child has no part in the GPU, and what its objects hold is the parent's.
 GpuEnvs::~GpuEnvs() {
   if (getpid() != pid_) return;
+  is_recorded_ = false;
   close();
   {
     const InContext inside(driver_, context_);
+    const ApartFromRecordings apart(driver_);
     driver_.module_unload(module_);
   }
   driver_.let_go(device_);
 }
 
 void GpuEnvs::close() noexcept {
-  if (getpid() != pid_) return;
+  if (getpid() != pid_ || is_recorded_) return;
   tables_.clear();
   notes_.reset();
   envs_.reset();
@@ -119,12 +120,14 @@ void GpuEnvs::close() noexcept {
 // Freeing memory waits for work that uses it.
 void GpuEnvs::free_block(const Block& block) noexcept {
   const InContext inside(driver_, context_);
+  const ApartFromRecordings apart(driver_);
   driver_.event_destroy(block.event);
   driver_.free(block.memory);
 }
 
 GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
   const InContext inside(envs.driver_, envs.context_);
+  const ApartFromRecordings apart(envs.driver_);
   const CudaDriver::Result result = envs.driver_.allocate(&address_, std::max<std::size_t>(bytes, 1));
   if (result == CudaDriver::kOutOfMemory)
     throw GpuError("GPU " + std::to_string(envs.number_) + " has no " + shown(bytes) + " left for " +
@@ -136,6 +139,7 @@ GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
 GpuEnvs::Memory::~Memory() {
   if (address_ == 0 || getpid() != envs_.pid_) return;
   const InContext inside(envs_.driver_, envs_.context_);
+  const ApartFromRecordings apart(envs_.driver_);
   envs_.driver_.free(address_);
 }
 
@@ -160,15 +164,26 @@ void GpuEnvs::settle() {
     if (unsettled_.size() < kEnough || !free_.empty()) return;
     settled.swap(unsettled_);
   }
-  const auto result = driver_.synchronize();
+  const bool is_done = driver_.synchronize() == CudaDriver::kSuccess;  // else somebody records a CUDA graph, for instance
   const std::lock_guard lock(mutex_);
-  auto& to = result == CudaDriver::kSuccess ? free_ : unsettled_;
+  auto& to = is_done ? free_ : unsettled_;
   to.insert(to.end(), settled.begin(), settled.end());
-  driver_.check(result, "the GPU");
+}
+
+bool GpuEnvs::is_recording(void* stream) const {
+  int answer = 0;
+  return driver_.stream_is_recording(stream, &answer) != CudaDriver::kSuccess || answer != 0;
+}
+
+void GpuEnvs::refuse_recording(void* stream) const {
+  if (is_recording(stream))
+    throw RecordingError("the current stream is recorded into a CUDA graph, of which only graph_step can be a part: call "
+                         "everything else of this pool before or after that");
 }
 
 std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
   const InContext inside(driver_, context_);
+  refuse_recording(stream);
   if (hides_streams_) settle();
   Block block = take_free(stream);
   if (block.memory == 0) {
@@ -178,7 +193,8 @@ std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
     driver_.check(driver_.event_create(&block.event, kWithoutTiming), "an event");
     block.memory = std::exchange(memory.address_, 0);
   } else if (block.stream != stream) {
-    driver_.stream_wait(stream, block.event, 0);  // what is wrong with a stream, the launch will tell
+    if (!block.is_told || driver_.stream_wait(stream, block.event, 0) != CudaDriver::kSuccess)
+      driver_.stream_synchronize(block.stream);
   }
   block.stream = stream;
   return std::make_shared<Batch>(shared_from_this(), block);
@@ -197,7 +213,8 @@ void GpuEnvs::give_back(Block block) noexcept {
     const std::lock_guard lock(mutex_);
     if (!is_closed_) {
       const InContext inside(driver_, context_);
-      driver_.event_record(block.event, block.stream);
+      // An event that is recorded into a CUDA graph tells nobody else.
+      block.is_told = !is_recording(block.stream) && driver_.event_record(block.event, block.stream) == CudaDriver::kSuccess;
       (hides_streams_ ? unsettled_ : free_).push_back(block);
       return;
     }
@@ -231,6 +248,7 @@ gpu::Arguments GpuEnvs::arguments(const Batch& batch, std::span<const void* cons
   r.terminated = pointer<std::uint8_t>(fixed(kTerminated));
   r.truncated = pointer<std::uint8_t>(fixed(kTruncated));
   r.ended = pointer<std::uint8_t>(fixed(kEnded));
+  r.abnormal = pointer<std::uint8_t>(fixed(kAbnormal));
   r.env_id = pointer<std::int32_t>(fixed(kEnvId));
   r.elapsed_step = pointer<std::int32_t>(fixed(kElapsedStep));
   r.episode_length = pointer<std::int32_t>(fixed(kEpisodeLength));
@@ -248,8 +266,8 @@ template <class Given>
 void GpuEnvs::launch(void* kernel, Given& given, void* stream) {
   if (given.num_envs == 0) return;
   void* parameters[] = {&given};
-  const unsigned blocks = (static_cast<unsigned>(given.num_envs) + kBlock - 1) / kBlock;
-  driver_.check(driver_.launch(kernel, blocks, 1, 1, kBlock, 1, 1, 0, stream, parameters, nullptr),
+  const unsigned blocks = (static_cast<unsigned>(given.num_envs) + gpu::kBlock - 1) / gpu::kBlock;
+  driver_.check(driver_.launch(kernel, blocks, 1, 1, gpu::kBlock, 1, 1, 0, stream, parameters, nullptr),
                 "the kernel could not be started");
 }
 
@@ -257,6 +275,12 @@ void GpuEnvs::step(Batch& batch, std::span<const void* const> action, void* stre
   gpu::Arguments a = arguments(batch, action);
   const InContext inside(driver_, context_);
   launch(step_, a, stream);
+}
+
+void GpuEnvs::graph_step(Batch& batch, std::span<const void* const> action, void* stream) {
+  step(batch, action, stream);
+  const InContext inside(driver_, context_);
+  if (is_recording(stream)) is_recorded_ = true;
 }
 
 void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream) {
@@ -290,12 +314,14 @@ GpuEnvs::Address GpuEnvs::keep(std::span<const std::byte> bytes, void* stream) {
 
 void GpuEnvs::copy_to_device(Address to, const void* from, std::size_t bytes, void* stream) {
   const InContext inside(driver_, context_);
+  refuse_recording(stream);
   driver_.check(driver_.to_device(to, from, bytes, stream), "a copy to the GPU");
   driver_.check(driver_.stream_synchronize(stream), "a copy to the GPU");
 }
 
 void GpuEnvs::copy_to_host(void* to, Address from, std::size_t bytes, void* stream) {
   const InContext inside(driver_, context_);
+  refuse_recording(stream);
   driver_.check(driver_.to_host(to, from, bytes, stream), "a copy from the GPU");
   driver_.check(driver_.stream_synchronize(stream), "a copy from the GPU");
 }
@@ -404,15 +430,16 @@ std::uint64_t GpuEnvs::episodes(void* stream) {
   return sum;
 }
 
-gpu::Notes GpuEnvs::notes(void* stream) {
-  gpu::Notes notes;
-  copy_to_host(&notes, notes_->address(), sizeof notes, stream);
+gpu::Notes GpuEnvs::take_notes(void* stream) {
+  gpu::Notes notes{};
+  const auto there = copy_of(&notes, sizeof notes, stream);
+  gpu::TakeNotes given{pointer<gpu::Notes>(notes_->address()), pointer<gpu::Notes>(there->address())};
+  {
+    const InContext inside(driver_, context_);
+    launch(kernel("stepmill_take_notes"), given, stream);
+  }
+  copy_to_host(&notes, there->address(), sizeof notes, stream);
   return notes;
-}
-
-void GpuEnvs::clear_notes(void* stream) {
-  const gpu::Notes none{};
-  copy_to_device(notes_->address(), &none, sizeof none, stream);
 }
 
 }  // namespace stepmill

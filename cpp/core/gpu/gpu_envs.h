@@ -34,7 +34,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
 
   // The arrays of a batch, in this order: observations, infos, whether they are there; with `same_step` the same of ends;
   // then these.
-  enum Fixed { kReward, kTerminated, kTruncated, kEnded, kEnvId, kElapsedStep, kEpisodeLength, kEpisodeReturn, kFixed };
+  enum Fixed { kReward, kTerminated, kTruncated, kEnded, kAbnormal, kEnvId, kElapsedStep, kEpisodeLength, kEpisodeReturn, kFixed };
 
   class Batch;
 
@@ -97,9 +97,11 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   // Steps envs. `action`: where each array is on the GPU.
   void step(Batch& batch, std::span<const void* const> action, void* stream);
   void step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream);
+  // Likewise, maybe recorded into a CUDA graph: so nothing happens but the launch.
+  void graph_step(Batch& batch, std::span<const void* const> action, void* stream);
 
-  gpu::Notes notes(void* stream);  // waits
-  void clear_notes(void* stream);
+  // What was noted since this was asked.
+  gpu::Notes take_notes(void* stream);
 
   // Copies to the GPU and from it, and wait for it.
   void copy_to_device(Address to, const void* from, std::size_t bytes, void* stream);
@@ -116,6 +118,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
     Address memory = 0;
     void* stream = nullptr;  // whose work wrote it, and may still read it
     void* event = nullptr;   // when that was done, as of its return
+    bool is_told = true;     // whether the event tells
   };
 
   gpu::Arguments arguments(const Batch& batch, std::span<const void* const> action) const;
@@ -126,6 +129,8 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   template <class S, class Move>
   static void move(S& state, const States& states, Move&& move);
   void fill(const States& states, const State& state, void* stream);
+  bool is_recording(void* stream) const;
+  void refuse_recording(void* stream) const;
   Block take_free(void* stream);
   void settle();
   void free_block(const Block& block) noexcept;
@@ -151,6 +156,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   // Guarded by mutex_: what nobody reads, and, if streams are hidden, what was let go of and may still be read.
   std::vector<Block> free_, unsettled_;
   bool is_closed_ = false;
+  bool is_recorded_ = false;  // whether a CUDA graph steps the envs: their memory then stays as long as its results
 };
 
 // Memory of the GPU. Freed in whatever thread lets go of it.

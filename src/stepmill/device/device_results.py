@@ -134,6 +134,9 @@ class DeviceResults(ABC):
             if mask is None:
                 if name == "elapsed_step":
                     out[name] = np.array(leaf[rows])
+                elif name == "abnormal" and leaf[rows].any():
+                    out[name] = np.array(leaf[rows])
+                    out[f"_{name}"] = np.ones(len(out[name]), bool)
                 continue  # a mask itself
             has = np.array(mask[rows])
             if has.any():

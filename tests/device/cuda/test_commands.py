@@ -11,7 +11,9 @@ import stepmill
 from support.host_kernels import (
     MODES,
     ROOT,
+    HAS_SEED,
     SM_ENDED,
+    SM_FRESH,
     SM_LIVE,
     SM_OBSERVE,
     SM_RESET,
@@ -139,7 +141,7 @@ def test_a_state_goes_on_as_it_did(twin: Any, task: str) -> None:
 
 def test_a_step_before_the_first_reset_is_one(twin: Any) -> None:
     both = twin("NChain-v0")
-    assert (State.read(both.envs, NUM_ENVS).phase == 0).all()
+    assert (State.read(both.envs, NUM_ENVS).phase == SM_FRESH | HAS_SEED).all()
     assert differences(*both.step(both.sample())) == {}
     assert (State.read(both.envs, NUM_ENVS).phase == SM_LIVE).all()
 
@@ -153,10 +155,10 @@ def test_a_discrete_action_that_is_of_no_space_is_noted_and_put_into_it(twin: An
     outside = both.kernel_step(np.array([-5, 1, 2**40, 0, 2, -1]))
     assert differences(inside, outside) == {}
     assert both.envs.notes(0) == (0, 0, None)
-    both.envs.clear_notes(0)
+    both.envs.forget_bad()
     both.kernel_step(np.array([0, 1, 1, 0, 2, 2]))
     assert both.envs.notes(0) == (0, 4, None)  # the least that was bad
-    both.envs.clear_notes(0)
+    both.envs.forget_bad()
     assert both.envs.notes(0) == (0, None, None)
 
 

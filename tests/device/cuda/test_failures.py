@@ -11,7 +11,7 @@ import pytest
 import stepmill
 from stepmill.errors import EnvError
 from stepmill.sources.files.env_library import EnvLibrary
-from support.host_kernels import MODES, SM_ENDED, SM_RESET, Kernels, Row, State, Twin
+from support.host_kernels import HAS_SEED, MODES, SM_ENDED, SM_RESET, Kernels, Row, State, Twin, differences
 
 pytestmark = pytest.mark.usefixtures("one_cache")
 
@@ -40,12 +40,15 @@ class Odd {
 
   void reset(Rng& rng, const Options&) {
     if (where_ == 1 && resets_ + 1 == when_) throw std::runtime_error("reset " + std::to_string(when_));
+    draw_ = rng.random();
+    if (where_ == 4 && resets_ > 0 && draw_ < 0.5) throw std::runtime_error("a bad draw");
+    if (where_ == 4) half_ = static_cast<double>(rng.integers(0, 1000));  // leaves half of a word for the next
     resets_ += 1;
     steps_ = 0;
-    draw_ = rng.random();
   }
   Outcome step(const ActionRow& action, Rng& rng) {
     if (where_ == 2) fail_at(steps_ + 1);
+    if (where_ == 5 && rng.random() < 0.2) throw std::runtime_error("a bad draw");
     try {
       draw_ += rng.random() * *action.get<float>();
       steps_ += 1;
@@ -60,7 +63,7 @@ class Odd {
     else if (steps_ < 0)
       throw 3;
     double* out = row.observation<double>();
-    out[0] = draw_;
+    out[0] = draw_ + half_;
     out[1] = static_cast<double>(steps_);
     *row.info<double>(0) = static_cast<double>(resets_);
   }
@@ -71,10 +74,10 @@ class Odd {
   }
   std::int64_t where_, when_, length_;
   std::int64_t resets_ = 0, steps_ = 0;
-  double draw_ = 0.0;
+  double draw_ = 0.0, half_ = 0.0;
 };
 """
-IN_RESET, IN_STEP, IN_OBSERVE = 1, 2, 3
+IN_RESET, IN_STEP, IN_OBSERVE, AFTER_A_DRAW_IN_RESET, AFTER_A_DRAW_IN_STEP = 1, 2, 3, 4, 5
 
 
 @pytest.fixture(scope="module")
@@ -96,32 +99,50 @@ def play(twin: Twin, steps: int) -> Iterator[tuple[Row, Row]]:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("where", [IN_STEP, IN_OBSERVE])
-def test_an_env_that_fails_has_the_engines_row_and_begins_again(
+@pytest.mark.parametrize("where", [IN_STEP, IN_OBSERVE, AFTER_A_DRAW_IN_RESET, AFTER_A_DRAW_IN_STEP])
+def test_an_env_that_fails_has_the_engines_rows_and_goes_on_as_there(
     kernels: Kernels, library: EnvLibrary, where: int, autoreset: str
 ) -> None:
+    """Also the good end whose reset fails, and the numbers that are drawn after a failure."""
     fails = [{"where": where if i in (1, 4) else 0} for i in range(NUM_ENVS)]
     twin = Twin(kernels, library, num_envs=NUM_ENVS, autoreset=autoreset, env_config=fails)
     try:
         twin.reset()
-        failed, others = 0, [0, 2, 3]
-        for engine, kernel in play(twin, 40):
-            wrong = engine["truncated"]  # nothing else truncates
-            failed += int(wrong.sum())
-            for name in engine:
-                same = (engine[name] == kernel[name]).reshape(NUM_ENVS, -1).all(axis=1)
-                # A kernel undoes the step that could not be observed, with its draws and its count.
-                assert same[others].all() if where == IN_OBSERVE else same.all(), name
-            assert wrong.tolist() == kernel["truncated"].tolist()
-            assert not kernel["observation 0"][wrong].any()
-            assert not kernel["reward"][wrong].any()
-            assert not kernel["ended"][wrong].any()
+        failed = ends = 0
+        for engine, kernel in play(twin, 120):
+            assert differences(engine, kernel) == {}
+            failed += int(kernel["abnormal"].sum())
+            ends += int((kernel["abnormal"] & kernel["ended"]).sum())
         assert failed > 4
+        assert (ends > 1) == (where == AFTER_A_DRAW_IN_RESET and autoreset == "same_step")
         assert twin.envs.notes(0) == (failed, None, 1)
-        twin.envs.clear_notes(0)
-        assert twin.envs.notes(0) == (0, None, None)
+        assert twin.envs.episodes(0) == twin.pool.stats()["episodes"]
+        twin.envs.forget_failed()
+        assert twin.envs.notes(0) == (failed, None, None)
     finally:
         twin.close()
+
+
+def test_a_seed_is_not_lost_if_its_reset_fails(kernels: Kernels, library: EnvLibrary) -> None:
+    """The next reset begins with it, until one has gone well."""
+    twin = Twin(kernels, library, num_envs=NUM_ENVS, where=IN_RESET, when=2)
+    good = Twin(kernels, library, num_envs=NUM_ENVS)
+    try:
+        twin.reset(), good.reset()
+        given = {"has_seed": b"\1" * NUM_ENVS, "seed": np.full(NUM_ENVS, 99, np.uint64).tobytes()}
+        reset = bytes([SM_RESET]) * NUM_ENVS
+        expected = good.kernel_row(good.command(good.no_action(), command=reset, **given))
+        assert twin.kernel_row(twin.command(twin.no_action(), command=reset, **given))["abnormal"].all()
+        state = State.read(twin.envs, NUM_ENVS)
+        assert (state.phase & HAS_SEED).all()
+        state.memory[1] = 99  # of the resets, the one that fails
+        state.write(twin.envs)
+        row = twin.kernel_row(twin.command(twin.no_action(), command=reset))
+        assert np.array_equal(row["observation 0"], expected["observation 0"])
+        assert not (State.read(twin.envs, NUM_ENVS).phase & HAS_SEED).any()
+    finally:
+        twin.close()
+        good.close()
 
 
 def test_a_reset_that_fails_is_tried_again_by_the_next_action(kernels: Kernels, library: EnvLibrary) -> None:
@@ -132,7 +153,7 @@ def test_a_reset_that_fails_is_tried_again_by_the_next_action(kernels: Kernels, 
             row = twin.kernel_row(twin.command(action, command=bytes([SM_RESET]) * NUM_ENVS))
             assert row["truncated"].all()
             state = State.read(twin.envs, NUM_ENVS)
-            assert (state.phase == (SM_ENDED | failures << 16)).all()
+            assert (state.phase == (SM_ENDED | HAS_SEED | failures << 16)).all()
             assert not state.seldom["resets"].any()
             assert twin.envs.notes(0) == (failures * NUM_ENVS, None, 0)
     finally:

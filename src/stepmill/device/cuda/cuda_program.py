@@ -10,6 +10,7 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.device.cuda import driver
+from stepmill.device.cuda.action_tensors import ActionTensors
 from stepmill.device.cuda.cuda_states import CudaKeeper
 from stepmill.errors import UnsupportedError
 from stepmill.settings import Settings
@@ -81,10 +82,7 @@ class CudaProgram:
         self._batch: Any = None  # of the last step
         self._seen: Any = None  # the last batch that was handed out; until then, one takes the rows of more envs
         self._of_graphs: Any = None  # the batch that all calls of graph_step fill
-        # What the kernel has noted, of which nobody was told.
-        self._bad: int | None = None
-        self._failed: int | None = None
-        self._failures = 0  # all of them
+        self._tensors = ActionTensors(action, self.num_envs) if settings.output == "torch" else None
 
     @property
     def stands(self) -> object:
@@ -141,7 +139,7 @@ class CudaProgram:
         if self._of_graphs is None:
             _native.call_into(self, "_of_graphs", self.envs.step, addresses, self.stream())
         else:
-            self.envs.command(addresses, self.stream(), self._of_graphs, None, None, None, None, None, 0)
+            self.envs.graph_step(addresses, self.stream(), self._of_graphs)
         return self._of_graphs
 
     def _open(self) -> Any:
@@ -167,17 +165,8 @@ class CudaProgram:
         """Where the arrays of an action are, in the types of the kernel; and what keeps them there."""
         if isinstance(action, Uploaded):
             return tuple(one.address for one in action.arrays), action
-        if getattr(action, "dtype", None) is self._types[0] and action.is_contiguous():
-            return (action.data_ptr(),), action
-        parts = [part.to(dtype).contiguous() for dtype, part in zip(self._types, leaves(action), strict=True)]
-        return tuple(part.data_ptr() for part in parts), parts
-
-    @functools.cached_property
-    def _types(self) -> list[Any]:
-        """Those of the arrays of an action, as torch has them."""
-        import torch
-
-        return [getattr(torch, leaf.dtype) for leaf in self._action]
+        assert self._tensors is not None  # else actions are read on the host
+        return self._tensors.addresses(action)
 
     @functools.cached_property
     def _no_action(self) -> Uploaded:
@@ -205,28 +194,21 @@ class CudaProgram:
 
     def take_bad(self) -> int | None:
         """The env of the least id that was given a bad action since this was asked; None: none was. Waits."""
-        self._take_notes()
-        bad, self._bad = self._bad, None
-        return bad
+        _, bad, _ = self.envs.notes(self.stream())
+        misfit = None if self._tensors is None else self._tensors.take_misfit()
+        found = [one for one in (bad, misfit) if one is not None]
+        self.envs.forget_bad()
+        return min(found, default=None)
 
     def take_failed(self) -> int | None:
         """The env of the least id that has failed since this was asked; None: none has. Waits."""
-        self._take_notes()
-        failed, self._failed = self._failed, None
+        _, _, failed = self.envs.notes(self.stream())
+        self.envs.forget_failed()
         return failed
 
     def failures(self) -> int:
         """How many steps and resets have failed. Waits for the GPU."""
-        self._take_notes()
-        return self._failures
-
-    def _take_notes(self) -> None:
-        failures, bad, failed = self.envs.notes(self.stream())
-        if bad is None and failed is None:
-            return
-        self._bad, self._failed = _least(self._bad, bad), _least(self._failed, failed)
-        self._failures += failures
-        self.envs.clear_notes(self.stream())
+        return self.envs.notes(self.stream())[0]
 
     def episodes(self) -> int:
         """How many have ended. Waits for the GPU."""
@@ -274,7 +256,3 @@ class CudaProgram:
 
     def functional(self, seeds: Sequence[int]) -> Any:
         raise UnsupportedError("functional: the envs of this pool are a kernel, and no functions of JAX")
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((found for found in (one, other) if found is not None), default=None)

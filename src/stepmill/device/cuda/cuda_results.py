@@ -9,6 +9,7 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.device.cuda import driver
+from stepmill.device.cuda.action_tensors import ALIGNMENT
 from stepmill.device.cuda.cuda_program import CudaProgram
 from stepmill.device.device_results import DeviceResults, Shown
 from stepmill.errors import ActionError, UsageError
@@ -36,6 +37,7 @@ class OnGpu:
 
 # As DLPack numbers them; others are handles.
 _NO_STREAM, _DEFAULT_STREAM = -1, 1
+_HOST = 1  # a kind of memory: in tests, a GPU has that
 
 
 class CudaResults(DeviceResults):
@@ -86,8 +88,10 @@ class CudaResults(DeviceResults):
         torch = self._torch
         if torch is None or not isinstance(given, torch.Tensor):
             return None
-        is_here = given.device.index == self._program.gpu if given.is_cuda else driver.MEMORY_KIND == 1
-        return given.detach() if is_here else None
+        given = given.detach()
+        if given.is_cuda:
+            return given.to(f"cuda:{self._program.gpu}", non_blocking=True)
+        return given if driver.MEMORY_KIND == _HOST else None
 
     def kind_of(self, array: Any) -> str | None:
         return self._kinds.get(array.dtype)
@@ -128,15 +132,19 @@ class CudaResults(DeviceResults):
 
     def _check_part_for_graph(self, leaf: ArrayLeaf, part: Any) -> None:
         shape = (self._num_envs, *leaf.shape)
-        gpu = self._torch.device("cuda" if driver.MEMORY_KIND == 2 else "cpu", self._program.gpu)
+        gpu = self._torch.device("cuda" if driver.MEMORY_KIND != _HOST else "cpu", self._program.gpu)
         got = type(part).__name__
         if isinstance(part, self._torch.Tensor):
             is_here = part.device.type == gpu.type and part.device.index in (gpu.index, None)
             is_right = tuple(part.shape) == shape and str(part.dtype) == f"torch.{leaf.dtype}" and is_here
-            if is_right and part.is_contiguous():
+            is_aligned = part.is_contiguous() and not part.data_ptr() % ALIGNMENT
+            if is_right and is_aligned:
                 return
             got = f"a {part.dtype} tensor of shape {tuple(part.shape)} on {part.device}"
-            got += "" if part.is_contiguous() else " that is not contiguous"
+            if is_right:
+                got += " that does not begin at a multiple of 16 bytes: clone() it" if part.is_contiguous() else (
+                    " that is not contiguous"
+                )
         name = f"action {leaf.name!r}" if leaf.name else "action"
         raise ActionError(
             f"graph_step: {name}: expected a contiguous torch.{leaf.dtype} tensor of shape {shape} on {gpu}, got {got}"
@@ -146,10 +154,10 @@ class CudaResults(DeviceResults):
 
     def _tuple_of(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arrays of a batch, in the form of a result (cpp/core/gpu/gpu_envs.h says in which order they come)."""
-        reward, terminated, truncated, ended, env_id, elapsed, length, total = arrays[-8:]
+        reward, terminated, truncated, ended, abnormal, env_id, elapsed, length, total = arrays[-9:]
         observation, infos = self._part(arrays, 0)
         info = {"elapsed_step": elapsed, "episode_return": total, "_episode_return": ended}
-        info |= {"episode_length": length, "_episode_length": ended, **infos}
+        info |= {"episode_length": length, "_episode_length": ended, "abnormal": abnormal, **infos}
         if self._same_step:
             final_obs, final_info = self._part(arrays, self._count + 2 * len(self._infos))
             info |= {"final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended}

@@ -1,0 +1,73 @@
+"""Actions in tensors on the GPU, in the form that a kernel reads. Nothing here waits, but for what says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stepmill.errors import ActionError
+from stepmill.system.optional import TORCH, require
+from stepmill.values.spaces import ArrayLeaf
+from stepmill.values.trees import leaves
+
+ALIGNMENT = 16  # of memory: a kernel reads up to as many bytes at once
+
+
+class ActionTensors:
+    """Makes tensors ones that a kernel can read.
+
+    Args:
+        action: The arrays of an action.
+        num_envs: The rows of each.
+    """
+
+    def __init__(self, action: Sequence[ArrayLeaf], num_envs: int) -> None:
+        self._torch = require(*TORCH, "output='torch'")
+        self._types = [getattr(self._torch, leaf.dtype) for leaf in action]
+        self._num_envs = num_envs
+        self._least_misfit: Any = None  # the least env that was given what its type cannot hold; num_envs: none
+
+    def addresses(self, action: Any) -> tuple[tuple[int, ...], Any]:
+        """Where the arrays of an action are, and what keeps them there."""
+        if getattr(action, "dtype", None) is self._types[0] and action.is_contiguous():
+            address = action.data_ptr()
+            if address and not address % ALIGNMENT:
+                return (address,), action
+        parts = [self._readable(*pair) for pair in zip(leaves(action), self._types, strict=True)]
+        return tuple(part.data_ptr() for part in parts), parts
+
+    def take_misfit(self) -> int | None:
+        """The env of the least id that was given a number that was changed, since this was asked. Waits."""
+        misfit, self._least_misfit = self._least_misfit, None
+        env = self._num_envs if misfit is None else int(misfit)
+        return env if env < self._num_envs else None
+
+    def _readable(self, part: Any, dtype: Any) -> Any:
+        if part.layout is not self._torch.strided:
+            raise ActionError(f"action: expected a dense tensor, got one in the layout {part.layout}: call to_dense()")
+        if part.dtype is not dtype:
+            part = (part if dtype.is_floating_point else self._whole(part, dtype)).to(dtype)
+        part = part.contiguous()
+        if part.numel() and not part.data_ptr():
+            raise ActionError(f"action: expected a tensor with memory, got {part!r}, which has none")
+        return part.clone() if part.data_ptr() % ALIGNMENT else part
+
+    def _whole(self, part: Any, dtype: Any) -> Any:
+        """The numbers that a type of whole numbers can hold; where others were given, the nearest, which is noted."""
+        torch = self._torch
+        least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+        if part.dtype is torch.bool:
+            return part
+        if part.is_floating_point():
+            # The last double below 2**63: that itself does not fit.
+            nearest = part.double().round().nan_to_num(0.0).clamp(least, min(most, 2**63 - 1024))
+        elif torch.iinfo(part.dtype).min < least or torch.iinfo(part.dtype).max > most:
+            nearest = part.clamp(least, most)
+        else:
+            return part
+        misfits = (part != nearest).reshape(self._num_envs, -1).any(1)
+        ids = torch.arange(self._num_envs, device=part.device)
+        misfit = torch.where(misfits, ids, self._num_envs).min()
+        known = self._least_misfit
+        self._least_misfit = misfit if known is None else torch.minimum(known, misfit)
+        return nearest
