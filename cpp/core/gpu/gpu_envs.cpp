@@ -366,6 +366,7 @@ void GpuEnvs::copy(const States& from, Ids which, const States& to, Ids ids, std
   gpu::Copy given{from.places_,      to.places_, from.count(), to.count(), form_.memory_words, copied(indices[0], which),
                   copied(indices[1], ids), count};
   const InContext inside(driver_, context_);
+  refuse_recording(stream);
   launch(kernel("stepmill_copy"), given, stream);
   driver_.check(driver_.stream_synchronize(stream), "a copy on the GPU");
 }

@@ -9,9 +9,9 @@ import pytest
 
 import stepmill
 from support.host_kernels import (
+    HAS_SEED,
     MODES,
     ROOT,
-    HAS_SEED,
     SM_ENDED,
     SM_FRESH,
     SM_LIVE,

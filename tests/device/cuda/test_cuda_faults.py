@@ -83,6 +83,23 @@ def test_a_failed_env_has_a_row_and_goes_on(make_odd: Any, mode: str) -> None:
         pool.check()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_of_failed_envs_are_those_of_threads(make_odd: Any, mode: str) -> None:
+    """Down to which infos there are. There, an error carries them."""
+    gpu, threads = make_odd(autoreset=mode), make_odd(autoreset=mode, backend="thread")
+    gpu.reset(), threads.reset()
+    for action in ([0, 0, 0, 0], [0, 3, 0, 3]):
+        try:
+            expected = threads.step(action)
+        except errors.EnvError as error:
+            expected = error.batch
+        observation, reward, *rest = gpu.step(action)
+        assert_same((observation, reward.astype(np.float64), *rest), expected)
+    assert expected[4]["abnormal"].tolist() == [False, True, False, True]
+    with pytest.raises(errors.EnvError):
+        gpu.close()
+
+
 @pytest.mark.parametrize("told_by", ["check", "stats", "close"])
 def test_failures_are_told_once_and_counted(make_odd: Any, told_by: str) -> None:
     pool = make_odd()

@@ -229,6 +229,55 @@ ACTIONS = {
 }
 
 
+WRONG = {
+    "too wide": ("NChain-v0", torch.tensor([0, 2**33, 1, 0]), None, 1),  # which the kernel notes
+    "a fraction": ("NChain-v0", torch.tensor([0.0, 1.0, 0.5, 0.0]), torch.tensor([0, 1, 0, 0]), 2),
+    "no number": ("NChain-v0", torch.tensor([float("nan"), 1.0, 0.0, 1.0]), torch.tensor([0, 1, 0, 1]), 0),
+    "half, whole": ("NChain-v0", torch.tensor([0, 1, 1, 0], dtype=torch.float16), torch.tensor([0, 1, 1, 0]), None),
+    "truth": ("NChain-v0", torch.tensor([False, True, True, False]), torch.tensor([0, 1, 1, 0]), None),
+    "narrow": ("NChain-v0", torch.tensor([0, 1, 1, 0], dtype=torch.int8), torch.tensor([0, 1, 1, 0]), None),
+    "double for float": ("Pendulum-v1", torch.full((4, 1), 0.1, dtype=torch.float64), torch.full((4, 1), 0.1), None),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_numbers_that_do_not_fit_are_noted_and_others_are_converted(make_pool: Any, name: str) -> None:
+    task, action, same, noted = WRONG[name]
+    pool, twin = make_pool(task=task), make_pool(task=task)
+    pool.reset(), twin.reset()
+    got = pool.step(action)
+    if same is not None:
+        for one, other in zip(got[:4], twin.step(same)[:4], strict=True):
+            assert torch.equal(one, other)
+    if noted is None:
+        pool.check()
+    else:
+        with pytest.raises(errors.ActionError, match=f"env {noted} was given an action"):
+            pool.check()
+    pool.check()
+
+
+def test_actions_may_lie_anywhere_in_memory(make_pool: Any) -> None:
+    """A kernel reads up to 16 bytes at once, from multiples of 16: others are copied."""
+    pool, twin = make_pool(), make_pool()
+    pool.reset(), twin.reset()
+    packed = torch.zeros(1 + N, dtype=torch.int64)
+    packed[1:] = torch.tensor([0, 1, 1, 0])
+    assert packed[1:].data_ptr() % 16
+    assert torch.equal(pool.step(packed[1:])[0], twin.step(packed[1:].clone())[0])
+    with pytest.raises(errors.ActionError, match=r"does not begin at a multiple of 16 bytes: clone\(\) it"):
+        pool.graph_step(packed[1:])
+
+
+@pytest.mark.parametrize("action", [torch.zeros(N).to_sparse(), torch.zeros(N, dtype=torch.int64, device="meta")])
+def test_tensors_without_memory_of_their_own_are_refused(make_pool: Any, action: Any) -> None:
+    pool = make_pool()
+    pool.reset()
+    with pytest.raises(errors.ActionError):
+        pool.step(action)
+    pool.step(ones())
+
+
 @pytest.mark.parametrize("name", ACTIONS)
 def test_a_graph_takes_only_what_a_kernel_reads_as_it_is(make_pool: Any, name: str) -> None:
     pool = make_pool()

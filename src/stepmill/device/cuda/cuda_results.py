@@ -142,8 +142,10 @@ class CudaResults(DeviceResults):
                 return
             got = f"a {part.dtype} tensor of shape {tuple(part.shape)} on {part.device}"
             if is_right:
-                got += " that does not begin at a multiple of 16 bytes: clone() it" if part.is_contiguous() else (
-                    " that is not contiguous"
+                got += (
+                    " that does not begin at a multiple of 16 bytes: clone() it"
+                    if part.is_contiguous()
+                    else (" that is not contiguous")
                 )
         name = f"action {leaf.name!r}" if leaf.name else "action"
         raise ActionError(

@@ -1,0 +1,104 @@
+"""While a stream is recorded into a CUDA graph: what a pool does then is no part of it, and spoils nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepmill.errors import UsageError
+from support.host_kernels import Kernels, State, Twin
+
+NUM_ENVS = 4
+RECORDED, OTHER = 16, 32  # streams; the driver does not look at them
+
+
+@contextmanager
+def recording(kernels: Kernels, stream: int = RECORDED) -> Iterator[None]:
+    place = ctypes.c_void_p.in_dll(kernels.driver, "fake_recording")
+    place.value = stream
+    try:
+        yield
+    finally:
+        place.value = None
+
+
+@pytest.fixture
+def twin(kernels: Kernels) -> Iterator[Twin]:
+    gc.collect()
+    before = kernels.left()
+    made = Twin(kernels, "Taxi-v3", num_envs=NUM_ENVS)
+    yield made
+    made.pool.close()
+    made.__dict__.pop("envs", None)
+    gc.collect()
+    assert kernels.left() == before
+
+
+def address(action: np.ndarray) -> tuple[int, ...]:
+    return (action.ctypes.data,)
+
+
+ACTION = np.zeros(NUM_ENVS, np.int64)
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "step": lambda envs: envs.step(address(ACTION), RECORDED),
+    "command": lambda envs: envs.command(address(ACTION), RECORDED, None, None, b"\1" * 4, None, None, None, 0),
+    "upload": lambda envs: envs.upload(ACTION, RECORDED),
+    "save": lambda envs: envs.save(None, RECORDED),
+    "phases": lambda envs: envs.phases(RECORDED),
+    "notes": lambda envs: envs.notes(RECORDED),
+    "episodes": lambda envs: envs.episodes(RECORDED),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_only_a_graph_step_can_be_recorded(kernels: Kernels, twin: Twin, name: str) -> None:
+    batch = twin.envs.step(address(ACTION), RECORDED)
+    before, launches = State.read(twin.envs, NUM_ENVS), kernels.count("launches")
+    with recording(kernels), pytest.raises(UsageError, match="of which only graph_step can be a part"):
+        CALLS[name](twin.envs)
+    assert kernels.count("launches") == launches
+    assert np.array_equal(State.read(twin.envs, NUM_ENVS).memory, before.memory)
+    with recording(kernels):
+        twin.envs.graph_step(address(ACTION), RECORDED, batch)
+    assert (State.read(twin.envs, NUM_ENVS).elapsed > before.elapsed).all()
+
+
+def test_results_that_are_dropped_meanwhile_are_no_part_of_it(kernels: Kernels, twin: Twin) -> None:
+    """An event in a graph tells nobody outside of it, so the next user of that memory waits for the stream."""
+    batch = twin.envs.step(address(ACTION), RECORDED)
+    recorded, waits = kernels.count("recorded"), kernels.count("stream_waits")
+    with recording(kernels):
+        del batch
+    assert kernels.count("recorded") == recorded
+    twin.envs.step(address(ACTION), OTHER)
+    assert kernels.count("stream_waits") == waits + 1
+
+
+def test_envs_can_end_while_others_are_recorded(kernels: Kernels, twin: Twin) -> None:
+    before = kernels.left()
+    other = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    kept = other.envs.step(address(ACTION), OTHER)
+    with recording(kernels):
+        other.close()
+        del kept
+        gc.collect()
+        assert kernels.left() == before
+
+
+def test_memory_that_a_graph_writes_to_stays_as_long_as_its_results(kernels: Kernels, twin: Twin) -> None:
+    batch = twin.envs.step(address(ACTION), RECORDED)
+    with recording(kernels):
+        twin.envs.graph_step(address(ACTION), RECORDED, batch)
+    before = kernels.left()
+    del twin.envs
+    gc.collect()
+    assert kernels.left() == before
+    del batch
+    gc.collect()
+    assert kernels.left() != before
