@@ -96,7 +96,7 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
     # In the order in which the class describes them, which need not be that of the keys of a Dict.
     observation = FlatSpace(source.observation_space, source.observation_tree, leaves["observation"], [])
     action = FlatSpace(source.action_space, source.action_tree, leaves["action"], [])
-    image = kernel_for(source, env_class, settings, leaves, architecture)
+    image = kernel_for(source, env_class, settings, described, leaves, architecture)
     program = CudaProgram(source, settings, leaves["action"], image, gpu, stream)
     results = CudaResults(observation, [one.name for one in leaves["info"]], settings, program)
     return DevicePool(source, settings, program, results, observation, action)

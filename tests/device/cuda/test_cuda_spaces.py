@@ -24,7 +24,7 @@ Make = Callable[..., Both]
 # The keys in an order that is not that of a Dict, with arrays of different sizes and types.
 UNSORTED = """
     spec.observation_tree = spec.action_tree = Tree::kDict;
-    spec.observation = {box<double>({2}, {0.0}, {9.0}, "zeta"), box<float>({3}, {0.0}, {9.0}, "alpha"), discrete(9, "mid")};
+    spec.observation = {box<double>({2}, {0}, {9}, "zeta"), box<float>({3}, {0}, {9}, "alpha"), discrete(9, "mid")};
     spec.action = {discrete(3, "z"), box<float>({2}, {-1.0}, {1.0}, "push"), box<std::int32_t>({}, {-5}, {5}, "a")};
     spec.info = {box<float>({2}, {0.0}, {9.0}, "y"), discrete(9, "b"), box<bool>({}, {0}, {1}, "m")};
 """
