@@ -60,6 +60,8 @@ const sm_env_table* table_of(const char* name) {
     t.abi_version = SM_ABI_VERSION;
     t.size = sizeof(sm_env_table);
     t.never_blocks = NeverBlocks<E>;
+    t.object_bytes = sizeof(E);
+    t.object_alignment = alignof(E);
     t.configuration = [](const sm_env_table*, [[maybe_unused]] void* sink,
                          [[maybe_unused]] void (*put)(void*, const sm_value*), char* error) {
       return guarded(error, [&] {

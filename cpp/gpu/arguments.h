@@ -8,7 +8,7 @@
 
 namespace stepmill::gpu {
 
-// Of an action, an observation and the infos together, as many arrays as that.
+// As many arrays have an action, an observation and the infos at most, each of them.
 inline constexpr int kMostArrays = 32;
 
 // Threads that share a processor; more gain nothing where each needs 60 registers.

@@ -9,6 +9,7 @@ import numpy as np
 _T = TypeVar("_T")
 
 FLOAT32_TRIG_COUNT: int
+MOST_GPU_ARRAYS: int
 COUNTER_FILE: str
 HEADER_WORDS: tuple[tuple[str, int], ...]  # (name, how many) in their order
 POOL_WORDS: tuple[tuple[str, int], ...]

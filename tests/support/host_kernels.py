@@ -93,23 +93,25 @@ class Form:
     observation: Sequence[ArrayLeaf]
     action: Sequence[ArrayLeaf]
     info: Sequence[ArrayLeaf]
+    size: tuple[int, int]
     autoreset: Any
     bounds: Any = "pass"
 
     @classmethod
     def of(cls, pool: Any, env_class: str) -> Form:
-        told = _native.describe(env_class, with_players(env_class, pool.spec.env_configs[0]), None)["info"]
+        told = _native.describe(env_class, with_players(env_class, pool.spec.env_configs[0]), None)
         info = [
             ArrayLeaf(x["name"], LeafKind(x["kind"]), x["dtype"], tuple(x["shape"]), list(x["low"]), list(x["high"]))
-            for x in told
+            for x in told["info"]
         ]
         observation, action = flatten(pool.single_observation_space), flatten(pool.single_action_space)
-        return cls(observation.leaves, action.leaves, info, pool.settings.autoreset, pool.settings.action_bounds)
+        size = told["object_bytes"], told["object_alignment"]
+        settings = pool.settings
+        return cls(observation.leaves, action.leaves, info, size, settings.autoreset, settings.action_bounds)
 
     def source(self, place: Place) -> str:
-        return kernel_source(
-            place.header, place.name, self.observation, self.action, self.info, self.autoreset, self.bounds
-        )
+        leaves = (self.observation, self.action, self.info)
+        return kernel_source(place.header, place.name, self.size, *leaves, self.autoreset, self.bounds)
 
 
 class Kernels:

@@ -206,6 +206,9 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   if (!all_differ) runs[0].count = 1;
   const auto built = build_envs(table, runs);
 
+  if (std::max({spec.observation.size(), spec.action.size(), spec.info.size()}) > gpu::kMostArrays)
+    throw std::invalid_argument(std::string(table.name) + ": expected at most " + std::to_string(gpu::kMostArrays) + " arrays");
+
   GpuForm form;
   for (const Leaf& leaf : spec.observation) form.observation.push_back(leaf.row_bytes());
   for (const Leaf& leaf : spec.info) form.info.push_back(leaf.row_bytes());
@@ -393,6 +396,7 @@ std::size_t GpuObject::longest_table() const {
 }
 
 void register_gpu(nb::module_& m) {
+  m.attr("MOST_GPU_ARRAYS") = gpu::kMostArrays;
   m.def("gpu_architecture", [](const std::string& library, int device) { return gpu_architecture(library.c_str(), device); }, "library"_a, "device"_a,
         "The version of a GPU's instructions, such as 90. Raises RuntimeError if there is no such GPU.");
   m.def("read_reset_options",

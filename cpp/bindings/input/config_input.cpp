@@ -258,6 +258,8 @@ nb::dict describe_class(nb::handle name, nb::handle config, nb::handle simulator
   out["observation_tree"] = static_cast<int>(spec.observation_tree);
   out["action_tree"] = static_cast<int>(spec.action_tree);
   out["max_num_players"] = spec.max_num_players;
+  out["object_bytes"] = table.object_bytes;
+  out["object_alignment"] = table.object_alignment;
   return out;
 }
 

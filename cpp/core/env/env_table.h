@@ -10,7 +10,7 @@
 
 extern "C" {
 
-enum { SM_ABI_VERSION = 6, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
+enum { SM_ABI_VERSION = 7, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
 
 // ---- how an env describes itself ------------------------------------------------------------
 
@@ -226,6 +226,8 @@ struct sm_env_table {
   int (*load)(void* envs, int32_t index, const void* bytes, int64_t count, char* error);
   // The memory of the env at `index`. Null if the class does not say that it can be copied. Not while that env is stepped.
   void (*memory)(const void* envs, int32_t index, sm_env_memory* out);
+  // Of the class: `sizeof` and `alignof`. 0 for envs in another language.
+  int64_t object_bytes, object_alignment;
 };
 
 // What the engine hands to a library that was compiled elsewhere: numpy's distributions.

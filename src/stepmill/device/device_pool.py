@@ -34,7 +34,7 @@ from stepmill.hosts.host import Uncopyable
 from stepmill.settings import ACTION_BOUNDS, Settings
 from stepmill.sources.source import NativeSource
 from stepmill.sources.world_source import WorldSource
-from stepmill.values.spaces import ArrayLeaf, flatten
+from stepmill.values.spaces import ArrayLeaf, FlatSpace
 from stepmill.values.trees import leaves, map_tree, map_trees
 
 R = TypeVar("R")
@@ -77,13 +77,19 @@ class DevicePool(Uncopyable):
     state_ways, state_kind = ("arrays",), "arrays"
 
     def __init__(
-        self, source: WorldSource | NativeSource, settings: Settings, program: Any, results: DeviceResults
+        self,
+        source: WorldSource | NativeSource,
+        settings: Settings,
+        program: Any,
+        results: DeviceResults,
+        observation: FlatSpace,
+        action: FlatSpace,
     ) -> None:
         self.source, self._settings, self.program, self._results = source, settings, program, results
         self.backend, self.keeper = program.backend, program.keeper
         self.refusals = {**REFUSALS, **program.refusals}
         self.num_envs = settings.num_envs
-        self.observation, self.action = flatten(source.observation_space), flatten(source.action_space)
+        self.observation, self.action = observation, action
         self.info_space = None
         self.code = source.code if isinstance(source, NativeSource) else ""
         self.device: str = program.place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from stepmill.settings import Settings
 from stepmill.sources.source import NativeSource
 from stepmill.sources.world_source import WorldSource
 from stepmill.system.optional import TORCH, require
+from stepmill.values.spaces import ArrayLeaf, FlatSpace, LeafKind, flatten
 
 
 def settings_for(source: WorldSource, settings: Settings) -> Settings:
@@ -31,14 +32,14 @@ def open_device_pool(source: WorldSource, settings: Settings) -> Any:
     from stepmill.device.functional import WorldRules
     from stepmill.device.jax_program import JaxProgram
     from stepmill.device.jax_results import JaxResults
-    from stepmill.values.spaces import flatten
 
     if settings.output == "torch":
         require(*TORCH, "output='torch'")
     rules = WorldRules(source.world, settings.num_envs, settings.autoreset, source.max_episode_steps)
-    program = JaxProgram(rules, flatten(source.action_space), settings.action_bounds, device, settings.seed)
-    results = JaxResults(flatten(source.observation_space), settings, program)
-    return DevicePool(source, settings, program, results)
+    observation, action = flatten(source.observation_space), flatten(source.action_space)
+    program = JaxProgram(rules, action, settings.action_bounds, device, settings.seed)
+    results = JaxResults(observation, settings, program)
+    return DevicePool(source, settings, program, results, observation, action)
 
 
 def _refuse(source: WorldSource, settings: Settings) -> None:
@@ -77,7 +78,6 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
     from stepmill.device.cuda.cuda_results import CudaResults
     from stepmill.device.cuda.kernel import class_of, kernel_for
     from stepmill.device.device_pool import DevicePool
-    from stepmill.values.spaces import ArrayLeaf, LeafKind, flatten
 
     env_class = class_of(source)
     gpu, stream = _gpu_and_stream(settings)
@@ -91,17 +91,15 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
             f"{_LEAST_ARCHITECTURE / 10}"
         )
     described = _native.describe(source.env_class, source.configs[0], None)
-    leaves = {
-        role: [
-            ArrayLeaf(one["name"], LeafKind(one["kind"]), one["dtype"], tuple(one["shape"]), one["low"], one["high"])
-            for one in described[role]
-        ]
-        for role in ("observation", "action", "info")
-    }
-    image = kernel_for(source, env_class, settings, leaves, architecture)
+    leaves = {role: [_leaf_of(one) for one in described[role]] for role in ("observation", "action", "info")}
+    _refuse_arrays(source, leaves)
+    # In the order in which the class describes them, which need not be that of the keys of a Dict.
+    observation = FlatSpace(source.observation_space, source.observation_tree, leaves["observation"], [])
+    action = FlatSpace(source.action_space, source.action_tree, leaves["action"], [])
+    image = kernel_for(source, env_class, settings, described, leaves, architecture)
     program = CudaProgram(source, settings, leaves["action"], image, gpu, stream)
-    results = CudaResults(flatten(source.observation_space), [one.name for one in leaves["info"]], settings, program)
-    return DevicePool(source, settings, program, results)
+    results = CudaResults(observation, [one.name for one in leaves["info"]], settings, program)
+    return DevicePool(source, settings, program, results, observation, action)
 
 
 _LEAST_ARCHITECTURE = 80
@@ -132,3 +130,19 @@ def _refuse_on_gpu(source: NativeSource, settings: Settings) -> None:
         why = "render_mode: nobody draws them there: use backend='thread'"
     if why is not None:
         raise UnsupportedError(f"the envs of {source.id} are one kernel on a GPU, so {why}")
+
+
+def _leaf_of(told: Mapping[str, Any]) -> ArrayLeaf:
+    """An array that the class describes. One without elements may have no bounds."""
+    bounds = told["low"] or [0.0], told["high"] or [0.0]
+    return ArrayLeaf(told["name"], LeafKind(told["kind"]), told["dtype"], tuple(told["shape"]), *bounds)
+
+
+def _refuse_arrays(source: NativeSource, leaves: Mapping[str, Sequence[ArrayLeaf]]) -> None:
+    for role, arrays in leaves.items():
+        if len(arrays) > _native.MOST_GPU_ARRAYS:
+            what = "the infos have" if role == "info" else f"an {role} has"
+            raise UnsupportedError(
+                f"backend='cuda': {source.id}: {what} {len(arrays)} arrays: a kernel takes at most "
+                f"{_native.MOST_GPU_ARRAYS}: put several into one, or use backend='thread'"
+            )

@@ -107,6 +107,7 @@ class CudaResults(DeviceResults):
     def of_graph_step(self, program: CudaProgram, space: FlatSpace, action: Any) -> Any:
         """Steps, and returns what the view shows, in the tensors of the first call."""
         self._check_for_graph(space, action)
+        action = map_trees(lambda _, part: part, space.tree, action)  # in the order of the kernel
         cuda = self._torch.cuda
         if self._of_graphs is None and cuda.is_available() and cuda.is_current_stream_capturing():
             raise UsageError(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from stepmill._version import __version__
 from stepmill.device.cuda import nvrtc
@@ -15,41 +16,45 @@ from stepmill.errors import CompileError, UnsupportedError
 from stepmill.settings import Settings
 from stepmill.sources.files.cache import Cache, Entry, file_digest, key_of
 from stepmill.sources.files.compiler import INCLUDES
-from stepmill.sources.files.env_library import EnvLibrary
+from stepmill.sources.files.env_library import EnvLibrary, parts_of
 from stepmill.sources.source import NativeSource
 from stepmill.system.numpy_parity import choices
 from stepmill.values.spaces import ArrayLeaf
 
 
 class EnvClass(NamedTuple):
-    """Where the class of an env is."""
+    """Where the class of an env is: in a header of stepmill's own, or in the author's files."""
 
-    header: str
     name: str
-    folders: list[Path]  # where the header finds others
+    header: str = ""
+    library: EnvLibrary | None = None
 
 
 def kernel_for(
     source: NativeSource,
     env_class: EnvClass,
     settings: Settings,
-    leaves: dict[str, list[ArrayLeaf]],
+    described: Mapping[str, Any],
+    leaves: Mapping[str, Sequence[ArrayLeaf]],
     architecture: int,
 ) -> bytes:
     """What a GPU of this version runs. Raises if the class is not one that can run there, in a sentence."""
-    header, name, folders = env_class
+    header, library = env_class.header, env_class.library
     text = kernel_source(
         header,
-        name,
+        env_class.name,
+        (described["object_bytes"], described["object_alignment"]),
         leaves["observation"],
         leaves["action"],
         leaves["info"],
         settings.autoreset,
         settings.action_bounds,
     )
+    if library is not None:
+        _refuse_flags(source.id, library.flags)
     trig, keeps_float32 = choices()
     defines = [f"-DSTEPMILL_FLOAT32_TRIG={trig}", f"-DSTEPMILL_SCALAR_PROMOTION={int(not keeps_float32)}"]
-    files = {one: file_digest(one) for one in sorted([*_headers(), *_files_of(source)])}
+    files = {one: file_digest(one) for one in _headers()}
     facts = {
         "text": text,
         "architecture": architecture,
@@ -58,17 +63,59 @@ def kernel_for(
         "options": nvrtc.OPTIONS,
         "stepmill": __version__,
         "files": files,
+        "library": None if library is None else library.key,
     }
     key, cache = key_of(facts), Cache()
     with cache.find_or_lock(key) as entry:
         if entry is not None:
             return entry.library
         try:
-            image = nvrtc.compile_kernel(text, architecture, folders, defines)
+            image = _compiled(text, architecture, defines, library)
         except CompileError as error:
             raise CompileError(f"{source.id} cannot run on a GPU: {error}", output=error.output) from None
         cache.keep(key, Entry(image, files, [json.dumps(defines)], 0.0, ""))
         return image
+
+
+def _compiled(text: str, architecture: int, defines: Sequence[str], library: EnvLibrary | None) -> bytes:
+    """The kernel, with the author's files as they were when the class was compiled for the host."""
+    if library is None:
+        return nvrtc.compile_kernel(text, architecture, [], defines)
+    with library.laid_out() as (first, flags):
+        before = ["-include", str(INCLUDES / "gpu" / "prelude.h")]
+        try:
+            shared = (INCLUDES / "flags.txt").read_text().split()
+            options = [*defines, *before, *_read([*shared, *flags]), "-include", str(first)]
+            return nvrtc.compile_kernel(text, architecture, [first.parent], options)
+        except CompileError as error:
+            there, here = os.path.dirname(next(iter(library.sources))), str(first.parent)
+            said = (one.replace(here, there) for one in (str(error), error.output))
+            raise CompileError(next(said), output=next(said)) from None
+
+
+# ---- flags of the author's -----------------------------------------------------------------------
+
+# They tune, warn, debug and link.
+_LEFT_OUT = re.compile(r"-(?:[OmgwlL]|f(?!unsigned-char)|W(?!p,)|std=(?:c|gnu)\+\+20$|pthread$|pipe$|pedantic)")
+
+
+def _refuse_flags(id: str, flags: Sequence[str]) -> None:
+    for one in flags:
+        if not parts_of(one)[0] and not _LEFT_OUT.match(one):
+            raise UnsupportedError(
+                f"backend='cuda': {id} is compiled with the flag {one!r}, which NVIDIA's compiler does not know: "
+                "expected -D, -U, -I, -iquote, -isystem, -idirafter or -include, or what tunes and links for the host, "
+                "such as -O3 and -lm. backend='thread' takes it"
+            )
+
+
+def _read(flags: Sequence[str]) -> list[str]:
+    """What the preprocessor reads, as NVRTC writes it: it has one list of folders."""
+    parts = [one for one in map(parts_of, flags) if one[0]]
+    named = [f"{name}{given}" for name, given in parts if name in ("-D", "-U")]
+    for kind in ("-iquote", "-I", "-isystem", "-idirafter"):
+        named += [f"-I{folder}" for name, folder in parts if name == kind]
+    return named + [word for name, file in parts if name == "-include" for word in (name, file)]
 
 
 def class_of(source: NativeSource) -> EnvClass:
@@ -80,18 +127,13 @@ def class_of(source: NativeSource) -> EnvClass:
             raise UnsupportedError(
                 f"backend='cuda': {source.id} calls a simulator, which runs on the host: use backend='thread'"
             )
-        return EnvClass(header, f"stepmill::{source.env_class}", [])
+        return EnvClass(f"stepmill::{source.env_class}", header)
     if not isinstance(library, EnvLibrary) or not library.sources:
         raise UnsupportedError(
             f"backend='cuda': {source.id} is a library that is compiled for the host already: a GPU needs the C++ file "
             "of an env class"
         )
-    first = Path(next(iter(library.sources)))
-    return EnvClass(str(first), f"::{library.name}", [first.parent])
-
-
-def _files_of(source: NativeSource) -> list[str]:
-    return list(source.library.sources) if isinstance(source.library, EnvLibrary) else []
+    return EnvClass(f"::{library.name}", library=library)
 
 
 @functools.cache

@@ -34,6 +34,7 @@ _OUTSIDE: dict[ActionBounds, str] = {"error": "kIsBad", "clip": "kIsClipped", "p
 def kernel_source(
     header: str,
     name: str,
+    size: tuple[int, int],
     observation: Sequence[ArrayLeaf],
     action: Sequence[ArrayLeaf],
     info: Sequence[ArrayLeaf],
@@ -43,8 +44,9 @@ def kernel_source(
     """What is compiled.
 
     Args:
-        header: What defines the class, as an include names it.
+        header: What defines the class, as an include names it; empty if that is included before this.
         name: The class.
+        size: Of its objects on the host, and their alignment.
         observation: The arrays of an observation.
         action: Those of an action.
         info: Those of the env's own infos.
@@ -52,25 +54,28 @@ def kernel_source(
         bounds: What happens to actions outside of the bounds of a Box.
     """
     limits = [_limit(i, leaf, bounds) for i, leaf in enumerate(action)]
+    include = f'#include "{header}"\n' if header else ""
     return f"""\
 #include "gpu/prelude.h"
-#include "{header}"
-#include "gpu/kernel.h"
+{include}#include "gpu/kernel.h"
 
-namespace {{
+static_assert(sizeof({name}) == {size[0]} && alignof({name}) == {size[1]},
+              "an object of {name.removeprefix("::")} lies in memory in another way than on the host, where it has "
+              "{size[0]} bytes: expected members of one size on both, no long double, and none that an #if leaves out");
+
+namespace stepmill::gpu::of_this_env {{
 struct Form {{
   static constexpr sm_autoreset kAutoreset = {_MODES[autoreset]};
   using Observation = {_arrays(observation)};
   using Info = {_arrays(info)};
   using Action = {_arrays(action)};
   static bool put_in_space(void* const* action) {{
-    using namespace stepmill::gpu;
     return {" | ".join(limits)};
   }}
 }};
-}}  // namespace
+}}  // namespace stepmill::gpu::of_this_env
 
-STEPMILL_GPU_ENV({name}, Form)
+STEPMILL_GPU_ENV({name}, stepmill::gpu::of_this_env::Form)
 """
 
 
@@ -80,7 +85,7 @@ def row_bytes(leaf: ArrayLeaf) -> int:
 
 
 def _arrays(leaves: Sequence[ArrayLeaf]) -> str:
-    return f"stepmill::gpu::Arrays<{', '.join(str(row_bytes(leaf)) for leaf in leaves)}>"
+    return f"Arrays<{', '.join(str(row_bytes(leaf)) for leaf in leaves)}>"
 
 
 def _limit(index: int, leaf: ArrayLeaf, bounds: ActionBounds) -> str:

@@ -110,6 +110,9 @@ def _explained(said: str) -> str:
         found = re.search(pattern, said)
         if found:
             return meaning.format(*map(_plain, found.groups()))
+    sentence = re.search(r'static assertion failed(?: with "|: )([^"\n]+)', said)
+    if sentence:
+        return sentence[1]
     errors = re.findall(r"^.*(?:error|fatal).*$", said, re.MULTILINE)
     return "\n  ".join(errors[:12]) or said
 

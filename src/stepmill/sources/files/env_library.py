@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
@@ -9,7 +10,7 @@ import re
 import struct
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,26 @@ class EnvLibrary:
                 os.close(descriptor)
         return self
 
+    @contextlib.contextmanager
+    def laid_out(self) -> Iterator[tuple[Path, tuple[str, ...]]]:
+        """The author's files as they were compiled, in a folder: the first one, and the flags that find the others."""
+        with tempfile.TemporaryDirectory(prefix="stepmill-") as folder:
+            common = os.path.commonpath([os.path.dirname(one) for one in self.sources])
+
+            def moved(path: str) -> str:
+                return os.path.join(folder, os.path.relpath(path, common))
+
+            for path, text in self.sources.items():
+                copy = Path(moved(path))
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(text)
+            flags = []
+            for one in self.flags:
+                name, path = parts_of(one)
+                is_here = name in _PATH_FLAGS and os.path.isabs(path) and os.path.exists(moved(path))
+                flags.append(name + moved(path) if is_here else one)
+            yield Path(moved(next(iter(self.sources)))), tuple(flags)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _received, tuple(getattr(self, one.name) for one in fields(self))
 
@@ -129,18 +150,8 @@ def _received(*given: Any) -> EnvLibrary:
         return library.load()
     if not library.sources:
         raise CompileError(f"{library.task}: the library cannot run on this machine: {lacking}")
-    with tempfile.TemporaryDirectory(prefix="stepmill-") as folder:
-        common = os.path.commonpath([os.path.dirname(one) for one in library.sources])
-        for path, text in library.sources.items():
-            copy = Path(folder) / os.path.relpath(path, common)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(text)
-        first = Path(folder) / os.path.relpath(next(iter(library.sources)), common)
-        moved = tuple(
-            f"-I{os.path.join(folder, os.path.relpath(one[2:], common))}" if one.startswith(f"-I{common}") else one
-            for one in library.flags
-        )
-        here = _compiled(library.task, first, library.name, moved, library.sanitized is not None)
+    with library.laid_out() as (first, flags):
+        here = _compiled(library.task, first, library.name, flags, library.sanitized is not None)
     return replace(here, key=library.key).load()  # under the name that the envs of this pool have
 
 
@@ -176,8 +187,27 @@ def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = (), debug: b
         library = EnvLibrary(os.fspath(task), name, digest(data), data, Machine.here(), {})
         return library.load()
     name = file.class_of(file.path.read_text(errors="replace"))
-    whole = tuple(f"-I{os.path.abspath(one[2:])}" if one.startswith("-I") and one[2:] else one for one in flags)
-    return _compiled(os.fspath(task), file.path, name, whole, debug).load()
+    return _compiled(os.fspath(task), file.path, name, tuple(_whole(flags)), debug).load()
+
+
+_PATH_FLAGS = ("-I", "-iquote", "-isystem", "-idirafter", "-include")
+_PREPROCESSOR_FLAG = re.compile("|".join([*_PATH_FLAGS, "-D", "-U"]))
+
+
+def parts_of(flag: str) -> tuple[str, str]:
+    """A flag of the preprocessor, and what it is given; any other flag is the second part."""
+    found = _PREPROCESSOR_FLAG.match(flag)
+    return ("", flag) if found is None else (found[0], flag[found.end() :])
+
+
+def _whole(flags: Sequence[str]) -> Iterator[str]:
+    """The flags with paths that are the same in every folder, those of the preprocessor in one word each."""
+    words = iter(flags)
+    for one in words:
+        name, given = parts_of(one)
+        given = given or next(words, "")
+        is_path = name == "-I" or (name in _PATH_FLAGS and os.path.exists(given))
+        yield name + (os.path.abspath(given) if is_path and given else given)
 
 
 def _is_whole(library: bytes) -> bool:

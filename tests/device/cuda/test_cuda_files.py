@@ -1,0 +1,174 @@
+"""Envs of one file on a GPU: a kernel is compiled of what the host's class was compiled of, flags included."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepmill
+from stepmill import errors
+from support.cuda_pools import Both, HostGpu
+from support.own_env import own_env
+from support.probes import assert_same
+
+Make = Callable[..., Both]
+
+
+def shows(number: str, **given: Any) -> dict[str, Any]:
+    """An env that shows this number."""
+    return {"observe": f"*row.observation<double>() = {number};", **given}
+
+
+def assert_shows(both: Make, task: Any, number: float) -> None:
+    pools = both(task, num_envs=2)
+    got, expected = pools.do(lambda pool: pool.reset())
+    assert_same(got, expected)
+    assert got[0].tolist() == [[number], [number]]
+    action = np.array([1, 2])
+    for _ in range(3):
+        assert_same(*pools.do(lambda pool: pool.step(action)))
+
+
+# ---- the files -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Any:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "number.h").write_text("#define NUMBER 3.0\n")
+    return stepmill.compile(own_env(tmp_path / "own.h", head='#include "sub/number.h"', **shows("NUMBER")))
+
+
+@pytest.mark.parametrize("edited", ["the file", "what it includes", "gone"])
+def test_what_was_edited_since_is_not_looked_at(both: Make, library: Any, tmp_path: Path, edited: str) -> None:
+    if edited == "the file":
+        own_env(tmp_path / "own.h", **shows("more_[8]", members="double more_[9]{};"))
+    elif edited == "what it includes":
+        (tmp_path / "sub" / "number.h").write_text("#define NUMBER 4.0\n")
+    else:
+        (tmp_path / "sub" / "number.h").unlink()
+        (tmp_path / "own.h").unlink()
+    assert_shows(both, library, 3.0)
+    assert_shows(both, pickle.loads(pickle.dumps(library)), 3.0)
+
+
+def test_an_edited_file_that_is_compiled_again_has_another_kernel(both: Make, library: Any, tmp_path: Path) -> None:
+    assert_shows(both, library, 3.0)
+    (tmp_path / "sub" / "number.h").write_text("#define NUMBER 4.0\n")
+    assert_shows(both, str(tmp_path / "own.h"), 4.0)
+    assert_shows(both, library, 3.0)
+
+
+@pytest.mark.parametrize("name", ['dq"uote', "back\\slash", "uni-ä☃", "with space", "per%cent", "quo'te"])
+def test_files_and_folders_of_any_name(both: Make, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "number.h").write_text("#define NUMBER 5.0\n")
+    assert_shows(both, own_env(folder / f"{name}.h", head='#include "number.h"', **shows("NUMBER")), 5.0)
+
+
+def test_what_does_not_compile_is_named_as_the_author_knows_it(gpu: HostGpu, tmp_path: Path) -> None:
+    task = own_env(
+        tmp_path / "own.h", **shows("x_"), step="\n#ifdef STEPMILL_GPU\nodd\n#endif\nreturn {x_, false, false};"
+    )
+    with pytest.raises(errors.CompileError) as caught:
+        stepmill.make(task, backend="cuda")
+    assert f"{tmp_path}/own.h:" in str(caught.value)
+    assert f"{tmp_path}/own.h:" in caught.value.output
+
+
+def test_members_that_a_gpu_does_not_have(gpu: HostGpu, tmp_path: Path) -> None:
+    task = own_env(tmp_path / "own.h", members="\n#ifndef STEPMILL_GPU\ndouble more_[2]{};\n#endif\n")
+    with pytest.raises(
+        errors.CompileError,
+        match=r"own\.h cannot run on a GPU: an object of Own lies .* the host, where it has 24 bytes: expected members",
+    ) as caught:
+        stepmill.make(task, backend="cuda")
+    assert "\n" not in str(caught.value)
+
+
+# ---- flags ---------------------------------------------------------------------------------------
+
+SIDES = "#ifndef SIDES\n#define SIDES 2\n#endif"
+
+
+def test_flags_that_the_preprocessor_reads(both: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, number in (("near", 1), ("vendor", 2), ("far", 3)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{folder}.h").write_text(f"#define {folder.upper()} {number}\n")
+        (tmp_path / folder / "all.h").write_text(f"#define FIRST {number}\n")
+    (tmp_path / "forced.h").write_text("#define FORCED 7\n")
+    own = own_env(
+        tmp_path / "own.h",
+        head='#include "near.h"\n#include <vendor.h>\n#include <far.h>\n#include <all.h>',
+        **shows("1000 * FIRST + 100 * NEAR + 10 * VENDOR + FAR + FORCED + 0.5 * GIVEN + sizeof(TEXT)"),
+    )
+    flags = ["-isystem", "far", "-Ivendor", "-iquotenear", "-include", "forced.h", "-D", "GIVEN=1"]
+    library = stepmill.compile(own, flags=[*flags, '-DTEXT="a \\"b\\""', "-DGONE", "-U", "GONE"])
+    assert_shows(both, library, 2000 + 100 + 20 + 3 + 7 + 0.5 + 6)
+
+
+def test_other_flags_make_another_kernel(both: Make, gpu: HostGpu, tmp_path: Path) -> None:
+    own = own_env(tmp_path / "own.h", head=SIDES, **shows("SIDES"))
+    assert_shows(both, own, 2.0)
+    assert_shows(both, stepmill.compile(own, flags=["-DSIDES=6"]), 6.0)
+    assert_shows(both, stepmill.compile(own, flags=["-DSIDES=8"]), 8.0)
+    assert_shows(both, own, 2.0)
+
+
+def test_asserts_are_what_the_flags_make_of_them(both: Make, tmp_path: Path) -> None:
+    """Like on the host, where none is checked unless a flag says so: there it ends the program, on a GPU the row."""
+    step = "assert(action.index() != 2); return {1.0, false, false};"
+    own = own_env(tmp_path / "own.h", head="#include <cassert>", step=step, observe="*row.observation<double>() = 3.0;")
+    assert_shows(both, own, 3.0)
+    with stepmill.make(stepmill.compile(own, flags=["-UNDEBUG"]), num_envs=2, backend="cuda") as pool:
+        pool.reset()
+        assert pool.step(np.array([1, 2]))[3].tolist() == [False, True]
+        with pytest.raises(errors.EnvError, match="env 1 failed"):
+            pool.check()
+
+
+def test_flags_for_the_host_alone_are_left_out(both: Make, tmp_path: Path) -> None:
+    flags = [
+        "-O3",
+        "-g",
+        "-fno-plt",
+        "-mtune=native",
+        "-Wno-unused",
+        "-w",
+        "-lm",
+        "-L/usr/lib",
+        "-std=c++20",
+        "-pthread",
+    ]
+    assert_shows(both, stepmill.compile(own_env(tmp_path / "own.h", **shows("9.0")), flags=flags), 9.0)
+
+
+@pytest.mark.parametrize("flag", ["-std=gnu++23", "-Wp,-DSIDES=6", "-funsigned-char"])
+def test_any_other_flag_is_refused(gpu: HostGpu, tmp_path: Path, flag: str) -> None:
+    library = stepmill.compile(own_env(tmp_path / "own.h"), flags=[flag])
+    with pytest.raises(errors.UnsupportedError, match=r"own\.h is compiled with the flag ") as caught:
+        stepmill.make(library, backend="cuda")
+    assert repr(flag) in str(caught.value)
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["Form", "Outside", "Memory", "Arguments", "Notes", "Results", "Arrays", "Envs", "limit"]
+)
+def test_a_class_may_have_any_name(both: Make, tmp_path: Path, name: str) -> None:
+    assert_shows(both, own_env(tmp_path / "own.h", name, **shows("4.0")), 4.0)
+
+
+def test_names_of_the_authors_own(both: Make, tmp_path: Path) -> None:
+    head = "inline int limit = 3; enum class Outside { kIn }; struct Arrays {}; namespace gpu { struct Form {}; }"
+    head += "\nusing namespace stepmill;"
+    assert_shows(both, own_env(tmp_path / "own.h", head=head, **shows("limit")), 3.0)

@@ -1,0 +1,155 @@
+"""Spaces of an author's own on a GPU: in whatever order a class describes its arrays, and however many there are."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepmill
+from stepmill import _native, errors
+from stepmill.device.cuda import driver
+from stepmill.values.trees import map_tree
+from support.cuda_pools import Both, HostGpu
+from support.host_kernels import MODES
+from support.own_env import own_env
+from support.probes import assert_same
+
+Make = Callable[..., Both]
+
+# The keys in an order that is not that of a Dict, with arrays of different sizes and types.
+UNSORTED = """
+    spec.observation_tree = spec.action_tree = Tree::kDict;
+    spec.observation = {box<double>({2}, {0}, {9}, "zeta"), box<float>({3}, {0}, {9}, "alpha"), discrete(9, "mid")};
+    spec.action = {discrete(3, "z"), box<float>({2}, {-1.0}, {1.0}, "push"), box<std::int32_t>({}, {-5}, {5}, "a")};
+    spec.info = {box<float>({2}, {0.0}, {9.0}, "y"), discrete(9, "b"), box<bool>({}, {0}, {1}, "m")};
+"""
+STEP = """
+    z_ = action.index(); push_ = action.get<float>(1)[0] + action.get<float>(1)[1]; a_ = *action.get<std::int32_t>(2);
+    x_ = rng.random();
+    return {x_, x_ < 0.1, x_ > 0.95};
+"""
+OBSERVE = """
+    row.observation<double>(0)[0] = x_, row.observation<double>(0)[1] = push_;
+    for (int i = 0; i < 3; ++i) row.observation<float>(1)[i] = static_cast<float>(x_ + i);
+    *row.observation<std::int64_t>(2) = z_ + a_;
+    if (x_ > 0.3) row.info<float>(0)[0] = static_cast<float>(x_), row.info<float>(0)[1] = 2.0F;
+    if (x_ < 0.6) *row.info<std::int64_t>(1) = z_;
+    *row.info<bool>(2) = x_ > 0.5;
+"""
+
+
+@pytest.fixture
+def unsorted(tmp_path: Path) -> str:
+    members = "double push_ = 0.0; std::int64_t z_ = 0, a_ = 0;"
+    return own_env(tmp_path / "own.h", spec=UNSORTED, step=STEP, observe=OBSERVE, members=members)
+
+
+def assert_both(pools: Both, call: Callable[[Any], Any]) -> Any:
+    got, expected = pools.do(call)
+    assert_same(got, expected)
+    return expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_arrays_are_in_the_order_of_the_class(both: Make, unsorted: str, mode: str) -> None:
+    pools = both(unsorted, autoreset=mode)
+    assert [*pools.gpu.single_observation_space.spaces] == ["alpha", "mid", "zeta"]
+    assert_both(pools, lambda pool: pool.reset())
+    for _ in range(40):
+        _, _, terminated, truncated, _ = assert_both(pools, operator.methodcaller("step", pools.actions()))
+        over = np.flatnonzero(terminated | truncated)
+        if mode == "disabled" and len(over):
+            assert_both(pools, operator.methodcaller("reset", over))
+    if mode != "disabled":
+        assert_both(pools, operator.methodcaller("step", pools.actions(2), [3, 1]))
+
+
+def test_they_are_saved_in_that_order(both: Make, unsorted: str) -> None:
+    pools = both(unsorted)
+    assert_both(pools, lambda pool: pool.reset())
+    states = [pool.save() for pool in pools.pools]
+    actions = [pools.actions() for _ in range(9)]
+    before = [assert_both(pools, operator.methodcaller("step", action)) for action in actions]
+    for pool, state in zip(pools.pools, states, strict=True):
+        pool.restore(state)
+    assert_same([assert_both(pools, operator.methodcaller("step", action)) for action in actions], before)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_tensors_are_in_that_order(both: Make, unsorted: str, mode: str) -> None:
+    torch = pytest.importorskip("torch")
+    pools = both(unsorted, autoreset=mode, output="torch")
+    assert_same(map_tree(np.asarray, pools.gpu.reset()[0]), pools.cpu.reset()[0])
+    ends = 0
+    for turn in range(30):
+        action = pools.actions()
+        tensors = {key: torch.from_numpy(part) for key, part in reversed(action.items())}  # in another order than ours
+        expected = pools.cpu.step(action)
+        got = map_tree(np.asarray, pools.gpu.step(tensors) if turn % 2 else pools.gpu.graph_step(tensors))
+        assert_same(got[0], expected[0])
+        for name in ("y", "b", "m"):
+            has = expected[4].get(f"_{name}", np.zeros(5, bool))
+            np.testing.assert_array_equal(got[4][f"_{name}"], has)
+            np.testing.assert_array_equal(got[4][name][has], expected[4].get(name, has)[has])
+        for env in np.flatnonzero(expected[4].get("_final_obs", [])):
+            ends += 1
+            for key, part in expected[4]["final_obs"][env].items():
+                np.testing.assert_array_equal(got[4]["final_obs"][key][env], part)
+    assert mode != "same_step" or ends > 3
+
+
+def many(count: int, parts: list[str]) -> str:
+    """A description in which these parts have so many arrays each."""
+    spec = "spec.action_tree = spec.observation_tree = Tree::kTuple;"
+    for part in ("observation", "action", "info"):
+        names = "std::to_string(i)" if part == "info" else '""'
+        times = count if part in parts else 1
+        spec += (
+            f"for (int i = 0; i < {times}; ++i) spec.{part}.push_back(box<double>({{}}, {{0.0}}, {{9.0}}, {names}));"
+        )
+    return spec
+
+
+def test_as_many_arrays_as_a_kernel_takes(both: Make, tmp_path: Path) -> None:
+    spec = many(_native.MOST_GPU_ARRAYS, ["observation", "action", "info"])
+    step = "x_ = *action.get<double>(31); return {x_, x_ < 1.0, false};"
+    observe = "for (int i = 0; i < 32; ++i) *row.observation<double>(i) = x_ + i, *row.info<double>(i) = x_ - i;"
+    pools = both(own_env(tmp_path / "own.h", spec=spec, step=step, observe=observe), autoreset="same_step")
+    assert_both(pools, lambda pool: pool.reset())
+    for _ in range(20):
+        assert_both(pools, operator.methodcaller("step", pools.actions()))
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [("observation", "an observation has"), ("action", "an action has"), ("info", "the infos have")],
+)
+def test_more_arrays_are_refused(gpu: HostGpu, tmp_path: Path, part: str, words: str) -> None:
+    file = own_env(tmp_path / "own.h", spec=many(33, [part]), observe="")
+    with pytest.raises(
+        errors.UnsupportedError, match=rf"own\.h: {words} 33 arrays: a kernel takes at most 32: .* backend='thread'"
+    ):
+        stepmill.make(file, backend="cuda")
+
+
+def test_the_engine_takes_no_more_than_it_has_places_for(gpu: HostGpu, tmp_path: Path) -> None:
+    library = stepmill.compile(own_env(tmp_path / "own.h", spec=many(33, ["action"]), observe=""))
+    with pytest.raises(ValueError, match="Own: expected at most 32 arrays"):
+        _native.GpuEnvs(
+            library=driver.LIBRARY,
+            memory_kind=driver.MEMORY_KIND,
+            device=0,
+            image=b"",
+            env_class=library.env_class,
+            configs=[{}],
+            seeds=[1],
+            same_step=False,
+            max_episode_steps=0,
+            hides_streams=False,
+        )
