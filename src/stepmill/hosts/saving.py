@@ -111,7 +111,8 @@ class StateKeeper:
 
     def send_restore(self, states: SavedStates, env_ids: Sequence[int]) -> None:
         """Restores states that ``checked`` has returned, for an engine that gives results as they are ready."""
-        _native.EngineStates(self._engine).send_restore(*states.parts, env_ids, states)
+        buffer, bounds = states.parts
+        _native.EngineStates(self._engine).send_restore(buffer[:], bounds, env_ids, states)
 
     def checked(self, given: Any, env_ids: Any) -> SavedStates:
         """One state per env, from what the user gave. Raises if one of them is not for its env."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ class Draws {
 TAIL = 3.6  # beyond this, a draw is a logarithm, which a GPU may round in another way
 
 
-def test_all_ways_to_draw(tmp_path: Path) -> None:
+def test_all_ways_to_draw(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     file = tmp_path / "draws.h"
     file.write_text(SOURCE)
     action = np.zeros(NUM_ENVS, np.int64)
@@ -68,4 +69,6 @@ def test_all_ways_to_draw(tmp_path: Path) -> None:
             tails, differ = tails + tail.sum(), differ + (got != expected).sum()
             got, expected = gpu.step(action)[0], threads.step(action)[0]
     assert tails > 500
-    print(f"{6 * NUM_ENVS * STEPS:,} normal numbers, {tails} of the tail, of which {differ} differ in a last bit")
+    record_property("normal numbers", 6 * NUM_ENVS * STEPS)
+    record_property("of the tail", int(tails))
+    record_property("different in a last bit", int(differ))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import ActionError, ForkedError, ResourceError
+from stepmill.errors import ActionError, ForkedError, ResourceError, UsageError
 from support.processes import child, went_well
 
 torch = pytest.importorskip("torch")
@@ -120,6 +120,73 @@ def test_a_graph_of_many_steps_with_a_policy_inside() -> None:
                 obs, *_ = by_steps.step((obs * 7 + 3) % 6)
             assert torch.equal(shown, obs)
         del graph
+
+
+def test_a_recording_is_not_disturbed(expected: list[Any]) -> None:
+    """By results and pools that are dropped meanwhile, in its stream and elsewhere, or by calls that are refused."""
+    actions = torch.from_numpy(drawn(60)).cuda()
+    action, stream = actions[0].clone(), torch.cuda.Stream()
+    with on_gpu() as pool:
+        other = on_gpu(100)
+        other.reset()
+        pool.reset()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            dropped = pool.step(actions[0])
+            obs, reward, *_ = pool.graph_step(actions[1])
+            got = [(dropped[0].clone(), dropped[1].clone()), (obs.clone(), reward.clone())]
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            pool.graph_step(action)
+            del dropped, other
+            gc.collect()
+            for call in (lambda: pool.step(action), pool.reset, pool.save, pool.check):
+                with pytest.raises(UsageError, match="of which only graph_step can be a part"):
+                    call()
+        for one in actions[2:30]:
+            action.copy_(one)
+            graph.replay()
+            got.append((obs.clone(), reward.clone()))
+        torch.cuda.synchronize()
+        got += [pool.step(one)[:2] for one in actions[30:]]  # in the memory of what was dropped, among others
+        del graph
+    assert_steps(got, expected)
+
+
+def test_a_graph_may_be_replayed_after_its_pool_was_closed() -> None:
+    action = torch.zeros(NUM_ENVS, dtype=torch.int64, device="cuda")
+    pool = on_gpu()
+    pool.reset()
+    obs, *_ = pool.graph_step(action)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        pool.graph_step(action)
+    pool.close()
+    del pool
+    gc.collect()
+    others = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+    for _ in range(10):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert int(obs.max()) < 500
+    assert not others.any()
+    del graph
+
+
+def test_actions_anywhere_in_memory(expected: list[Any]) -> None:
+    packed = torch.zeros(1 + NUM_ENVS, dtype=torch.int64, device="cuda")
+    got = []
+    with on_gpu() as pool:
+        pool.reset()
+        for action in drawn(60):
+            packed[1:] = torch.from_numpy(action).cuda()
+            got.append(pool.step(packed[1:])[:2])
+        packed[100] = 2**40
+        pool.step(packed[1:].to(torch.float64))
+        with pytest.raises(ActionError, match="env 99 was given an action outside"):
+            pool.check()
+    assert_steps(got, expected)
 
 
 def test_a_pool_that_is_dropped_while_it_works_leaves_nothing() -> None:
