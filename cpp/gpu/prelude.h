@@ -31,7 +31,9 @@ struct Thrown {
 #define STEPMILL_KERNEL extern "C" __global__
 #define STEPMILL_PARAMETER const __grid_constant__
 #define STEPMILL_INLINE __forceinline__
-#define STEPMILL_UNROLL _Pragma("unroll")
+#define STEPMILL_PRAGMA(said) _Pragma(#said)
+#define STEPMILL_UNROLL STEPMILL_PRAGMA(unroll)
+#define STEPMILL_UNROLL_BY(times) STEPMILL_PRAGMA(unroll times)
 #define STEPMILL_ON_HOST(kernel, Given)
 #else
 #include "gpu/on_host.h"

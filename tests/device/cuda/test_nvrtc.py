@@ -11,6 +11,7 @@ from stepmill.device.cuda import nvrtc
 from stepmill.errors import CompileError, MissingPackageError
 from stepmill.registry.records import records
 from support.host_kernels import MODES, ROOT, Form, Place, definitions, headers
+from support.own_env import own_env
 
 ARCHITECTURES = (80, 90, 100)  # A100, H100, B200
 TASKS = {
@@ -71,6 +72,26 @@ def test_an_env_of_one_file_compiles_for_a_gpu(file: str) -> None:
     with stepmill.make(library, num_envs=1) as pool:
         source = Form.of(pool, place.env_class).source(place)
     assert nvrtc.compile_kernel(source, 90, [ROOT / "examples/own_envs"], definitions()).startswith(b"\x7fELF")
+
+
+@pytest.mark.usefixtures("one_cache")
+def test_large_envs_and_rows_are_not_written_out(tmp_path: Path) -> None:
+    """Every word of them would be some instructions, and the compiler would take minutes."""
+
+    def image(size: int) -> bytes:
+        spec = (
+            f"spec.action = {{discrete(5)}}; spec.observation = {{box<std::uint8_t>({{{16 * size}}}, {{0}}, {{255}})}};"
+        )
+        step = f"g_[rng.integers(0, {size})] += rng.random(); return {{g_[3], false, false}};"
+        observe = f"for (int i = 0; i < {16 * size}; ++i) row.observation<std::uint8_t>()[i] = x_ * i;"
+        members = f"double g_[{size}]{{}};"
+        file = own_env(tmp_path / f"own{size}.h", spec=spec, step=step, observe=observe, members=members)
+        library = stepmill.compile(file)
+        place = Place.of(library)
+        with stepmill.make(library, num_envs=1) as pool:
+            return nvrtc.compile_kernel(Form.of(pool, place.env_class).source(place), 90, [], definitions())
+
+    assert abs(len(image(2000)) - len(image(500))) < 1000
 
 
 ENV = """
