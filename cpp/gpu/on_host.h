@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cstddef>

@@ -20,6 +20,12 @@ namespace stepmill::gpu {
 
 inline bool fails() { fail_thread(); }
 
+template <bool everything>
+constexpr bool catches() {
+  static_assert(everything, "it catches by name, which a GPU cannot: expected catch (...)");
+  return true;
+}
+
 struct Thrown {
   template <class T>
   void operator=(T&&) const {}
@@ -41,4 +47,4 @@ struct Thrown {
 
 #define throw ::stepmill::gpu::fails() ? static_cast<void>(0) : ::stepmill::gpu::Thrown() =
 #define try if constexpr (true)
-#define catch(everything) else
+#define catch(...) else if constexpr (::stepmill::gpu::catches<#__VA_ARGS__[0] == '.'>())

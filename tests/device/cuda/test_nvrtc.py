@@ -160,3 +160,38 @@ def test_the_log_names_what_a_gpu_does_not_have(tmp_path: Path, step: str, inclu
     with pytest.raises(CompileError) as caught:
         compile_odd(tmp_path, step, include)
     assert named in caught.value.output
+
+
+@pytest.mark.parametrize(
+    ("step", "include", "sentence"),
+    [
+        ("place_ = place_ > 1 ? throw 1 : 2.0;", "", "it throws inside of `? :`, which a GPU cannot: use an `if`"),
+        ("place_ = place_ > 1 ? 2.0 : throw 1;", "", "it throws inside of `? :`, which a GPU cannot: use an `if`"),
+        ("try { place_ = 1; } catch (...) {\n throw; }", "", "it throws again what it caught, which a GPU cannot"),
+        ("try { place_ = 1; } catch (const std::exception& e) {\n place_ = *e.what(); }", "", "expected catch (...)"),
+        ("try { place_ = 1; } catch (int) { place_ = 2; } catch (...) { place_ = 3; }", "", "expected catch (...)"),
+        ("place_ = std::nth(place_);", "#include <cmath>", "it uses std::nth, which a GPU does not have"),
+        ("place_ = kRoot;", "#include <cmath>\nstatic const double kRoot = std::sqrt(2.0);", "make it constexpr"),
+        ("long double sum = place_; place_ = sum * 2;", "", "it uses long double, which a GPU does not have"),
+        ("place_ = read_sensor();", "", 'error: identifier "read_sensor" is undefined'),
+    ],
+)
+def test_what_does_not_compile_is_said_in_a_sentence(tmp_path: Path, step: str, include: str, sentence: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_odd(tmp_path, step, include)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("step", "include"),
+    [
+        ("double all[3] = {3, 1, 2}; std::sort(all, all + 3); place_ = all[0];", "#include <algorithm>"),
+        ('std::printf("at %f", place_);', "#include <cstdio>"),
+        ("assert(place_ < 1);", "#include <cassert>"),
+        # What only the host calls.
+        ("", "#include <memory>\ninline auto kept() { return std::shared_ptr<const int>(std::make_shared<int>(3)); }"),
+    ],
+)
+def test_what_a_gpu_has_besides(tmp_path: Path, step: str, include: str) -> None:
+    assert compile_odd(tmp_path, step, include).startswith(b"\x7fELF")
