@@ -11,6 +11,18 @@
 
 namespace stepmill::gpu {
 
+// The largest piece that the place of a row in a column allows.
+template <int bytes>
+using PieceOf = std::conditional_t<
+    bytes % 16 == 0, uint4,
+    std::conditional_t<bytes % 8 == 0, std::uint64_t,
+                       std::conditional_t<bytes % 4 == 0, std::uint32_t,
+                                          std::conditional_t<bytes % 2 == 0, std::uint16_t, std::uint8_t>>>>;
+
+// How often a loop over words is written out: wholly for a small env, whose words then are registers. For a large one the
+// compiler would take minutes.
+constexpr int unrolled(int times) { return times <= 160 ? times : 16; }
+
 // Of which arrays the rows are. stepmill writes it from what the env says about itself (`stepmill/device/cuda`):
 //
 //     struct Form {
@@ -24,6 +36,7 @@ template <int... bytes>
 struct Arrays {
   static constexpr int kCount = sizeof...(bytes);
   static constexpr int kBytes[kCount + 1] = {bytes..., 0};
+  static constexpr int pieces() { return (0 + ... + (bytes / static_cast<int>(sizeof(PieceOf<bytes>)))); }
   static constexpr std::int64_t kWide[kCount + 1] = {bytes..., 0};  // as the tables of the host have them
 };
 
@@ -36,29 +49,21 @@ constexpr int total() {
   return offset == 0 ? 16 : offset;
 }
 
-// The largest piece that the place of a row in a column allows.
-template <int bytes>
-using PieceOf = std::conditional_t<
-    bytes % 16 == 0, uint4,
-    std::conditional_t<bytes % 8 == 0, std::uint64_t,
-                       std::conditional_t<bytes % 4 == 0, std::uint32_t,
-                                          std::conditional_t<bytes % 2 == 0, std::uint16_t, std::uint8_t>>>>;
-
 // Between memory of the GPU and bytes in registers. These hold numbers of any type, and the compiler may take it that no
 // number is read as another: so they are copied as bytes.
-template <int bytes>
+template <int bytes, int times>
 STEPMILL_INLINE void take_row(std::byte* to, const void* from) {
   using Piece = PieceOf<bytes>;
-  STEPMILL_UNROLL
+  STEPMILL_UNROLL_BY(times)
   for (int i = 0; i < bytes; i += static_cast<int>(sizeof(Piece))) {
     const Piece piece = *reinterpret_cast<const Piece*>(static_cast<const std::byte*>(from) + i);
     memcpy(to + i, &piece, sizeof(Piece));
   }
 }
-template <int bytes>
+template <int bytes, int times>
 STEPMILL_INLINE void give_row(void* to, const std::byte* from) {
   using Piece = PieceOf<bytes>;
-  STEPMILL_UNROLL
+  STEPMILL_UNROLL_BY(times)
   for (int i = 0; i < bytes; i += static_cast<int>(sizeof(Piece))) {
     Piece piece;
     memcpy(&piece, from + i, sizeof(Piece));
@@ -81,7 +86,7 @@ template <class Sizes, int leaf = 0, int offset = 0>
 STEPMILL_INLINE void load_row(std::byte* bytes, const void* const* columns, std::int64_t row) {
   if constexpr (leaf < Sizes::kCount) {
     constexpr int size = Sizes::kBytes[leaf];
-    take_row<size>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
+    take_row<size, unrolled(Sizes::pieces())>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
     load_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
   }
 }
@@ -90,7 +95,7 @@ template <class Sizes, int leaf = 0, int offset = 0>
 STEPMILL_INLINE void store_row(const std::byte* bytes, void* const* columns, std::int64_t row) {
   if constexpr (leaf < Sizes::kCount) {
     constexpr int size = Sizes::kBytes[leaf];
-    give_row<size>(static_cast<std::byte*>(columns[leaf]) + row * size, bytes + offset);
+    give_row<size, unrolled(Sizes::pieces())>(static_cast<std::byte*>(columns[leaf]) + row * size, bytes + offset);
     store_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
   }
 }
@@ -104,14 +109,14 @@ struct Memory {
   std::uint64_t before[kWords];
 
   STEPMILL_INLINE void load(const std::uint64_t* from, std::int64_t env, std::int64_t num_envs) {
-    STEPMILL_UNROLL
+    STEPMILL_UNROLL_BY(unrolled(kWords))
     for (int w = 0; w < kWords; ++w) {
       before[w] = from[w * num_envs + env];
       memcpy(object + 8 * w, &before[w], 8);
     }
   }
   STEPMILL_INLINE void store(std::uint64_t* to, std::int64_t env, std::int64_t num_envs) {
-    STEPMILL_UNROLL
+    STEPMILL_UNROLL_BY(unrolled(kWords))
     for (int w = 0; w < kWords; ++w) {
       std::uint64_t word;
       memcpy(&word, object + 8 * w, 8);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #define STEPMILL_PARAMETER const
 #define STEPMILL_INLINE inline __attribute__((always_inline))
 #define STEPMILL_UNROLL
+#define STEPMILL_UNROLL_BY(times)
 #define __shared__ thread_local  // the host may step two pools at once
 
 // What the compiler for GPUs knows without a header.

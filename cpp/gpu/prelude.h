@@ -20,6 +20,12 @@ namespace stepmill::gpu {
 
 inline bool fails() { fail_thread(); }
 
+template <bool everything>
+constexpr bool catches() {
+  static_assert(everything, "it catches by name, which a GPU cannot: expected catch (...)");
+  return true;
+}
+
 struct Thrown {
   template <class T>
   void operator=(T&&) const {}
@@ -31,7 +37,9 @@ struct Thrown {
 #define STEPMILL_KERNEL extern "C" __global__
 #define STEPMILL_PARAMETER const __grid_constant__
 #define STEPMILL_INLINE __forceinline__
-#define STEPMILL_UNROLL _Pragma("unroll")
+#define STEPMILL_PRAGMA(said) _Pragma(#said)
+#define STEPMILL_UNROLL STEPMILL_PRAGMA(unroll)
+#define STEPMILL_UNROLL_BY(times) STEPMILL_PRAGMA(unroll times)
 #define STEPMILL_ON_HOST(kernel, Given)
 #else
 #include "gpu/on_host.h"
@@ -39,4 +47,4 @@ struct Thrown {
 
 #define throw ::stepmill::gpu::fails() ? static_cast<void>(0) : ::stepmill::gpu::Thrown() =
 #define try if constexpr (true)
-#define catch(everything) else
+#define catch(...) else if constexpr (::stepmill::gpu::catches<#__VA_ARGS__[0] == '.'>())

@@ -22,8 +22,12 @@ T* pointer(CudaDriver::Address address) {
 }
 
 std::string shown(std::size_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB"};
+  double size = static_cast<double>(bytes);
+  int unit = 0;
+  for (; unit < 3 && size >= 1024; ++unit) size /= 1024;
   char text[32];
-  std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (1 << 30));
+  std::snprintf(text, sizeof text, "%.4g %s", size, kUnits[unit]);
   return text;
 }
 

@@ -81,6 +81,12 @@ extern "C" long algorithms(double* to) {
   put(std::transform(a.begin(), a.begin() + 3, b.begin() + 4, [](int x) { return -x; }) - b.begin(), a == b);
   std::reverse(b.begin(), b.end() - 1);
   for (int x : b) put(x);
+  std::array<int, 9> c = a;
+  std::sort(c.begin(), c.end());
+  for (int x : c) put(x);
+  std::sort(c.begin(), c.begin() + 5, std::greater<>());
+  std::stable_sort(c.begin(), c.end(), [](int x, int y) { return x % 3 < y % 3; });
+  for (int x : c) put(x);
   std::fill(b.begin(), b.begin() + 2, 6);
   std::fill_n(b.begin() + 7, 2, 4);
   std::iota(b.begin() + 2, b.begin() + 7, -1);

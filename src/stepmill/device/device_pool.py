@@ -284,7 +284,9 @@ class DevicePool(Uncopyable):
         name = f"action {leaf.name!r}" if leaf.name else "action"
         if part.shape != expected:
             raise ActionError(f"{name}: expected shape {expected} (one row per env), got shape {part.shape}")
-        raise ActionError(f"{name}: expected numbers that {leaf.dtype} can hold, got type {part.dtype}")
+        raise ActionError(
+            f"{name}: expected bools, whole numbers or floats, which become {leaf.dtype}, got type {part.dtype}"
+        )
 
     def _check_can_act(self) -> None:
         if self.standing.in_flight is not None:

@@ -146,3 +146,8 @@ def _refuse_arrays(source: NativeSource, leaves: Mapping[str, Sequence[ArrayLeaf
                 f"backend='cuda': {source.id}: {what} {len(arrays)} arrays: a kernel takes at most "
                 f"{_native.MOST_GPU_ARRAYS}: put several into one, or use backend='thread'"
             )
+    if any(one.dtype == "float16" for one in leaves["action"]):
+        raise UnsupportedError(
+            f"backend='cuda': {source.id}: an action has numbers in float16, with which a kernel cannot compute: "
+            "expected float32 or float64, or backend='thread'"
+        )

@@ -152,7 +152,7 @@ def test_no_compiler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_memory(gpu: HostGpu) -> None:
     with (
         gpu.memory_left(1000),
-        pytest.raises(errors.OutOfMemoryError, match=r"GPU 0 has no .* left for 3 envs: take fewer"),
+        pytest.raises(errors.OutOfMemoryError, match=r"GPU 0 has no 1\.\d+ KiB left for 3 envs: take fewer"),
     ):
         stepmill.make(TASK, backend="cuda", num_envs=N)
 

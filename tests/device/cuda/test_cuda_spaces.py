@@ -153,3 +153,23 @@ def test_the_engine_takes_no_more_than_it_has_places_for(gpu: HostGpu, tmp_path:
             max_episode_steps=0,
             hides_streams=False,
         )
+
+
+@pytest.mark.parametrize("bounds", ["{}, {}", "{0}, {1}"])
+def test_arrays_without_elements(both: Make, tmp_path: Path, bounds: str) -> None:
+    spec = f"""
+        spec.observation_tree = spec.action_tree = Tree::kTuple;
+        spec.observation = {{box<float>({{2, 0}}, {bounds}), box<double>({{}}, {{0}}, {{1}})}};
+        spec.action = {{box<float>({{0}}, {bounds})}};
+    """
+    pools = both(own_env(tmp_path / "own.h", spec=spec, observe="*row.observation<double>(1) = x_;"))
+    assert_both(pools, lambda pool: pool.reset())
+    for _ in range(5):
+        assert_both(pools, operator.methodcaller("step", pools.actions()))
+
+
+def test_actions_in_float16_are_refused(gpu: HostGpu, tmp_path: Path) -> None:
+    spec = "spec.action = {box<float>({2}, {-1}, {1})}; spec.action[0].dtype = DType::kFloat16;"
+    spec += "spec.observation = {box<double>({}, {0}, {1})};"
+    with pytest.raises(errors.UnsupportedError, match=r"own\.h: an action has numbers in float16, .* expected float32"):
+        stepmill.make(own_env(tmp_path / "own.h", spec=spec), backend="cuda")

@@ -164,11 +164,22 @@ def test_bad_actions_in_tensors_are_told_later(make_pool: Any, told_by: str) -> 
     assert pool.closed == (told_by == "close")
 
 
+@pytest.mark.parametrize("kind", ["bool", "uint16", "uint32", "uint64", "bfloat16", "float16", "float64"])
+def test_numbers_of_any_type_become_the_types_of_actions(make_pool: Any, kind: str) -> None:
+    pool, other = make_pool(), make_pool()
+    for one in (pool, other):
+        one.reset()
+    assert torch.equal(pool.step(ones().to(getattr(torch, kind)))[0], other.step(ones())[0])
+
+
 REFUSED = {
     "too few": (lambda: torch.ones(2), r"expected shape \(4,\)"),
     "0-d": (lambda: torch.tensor(1), r"expected shape \(4,\)"),
     "2-d": (lambda: torch.ones(N, 1), r"got shape"),
-    "complex": (lambda: torch.ones(N, dtype=torch.complex64), "got type torch.complex64"),
+    "complex": (
+        lambda: torch.ones(N, dtype=torch.complex64),
+        "expected bools, whole numbers or floats, which become int64, got type torch.complex64",
+    ),
 }
 
 

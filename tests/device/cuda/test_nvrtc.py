@@ -11,6 +11,7 @@ from stepmill.device.cuda import nvrtc
 from stepmill.errors import CompileError, MissingPackageError
 from stepmill.registry.records import records
 from support.host_kernels import MODES, ROOT, Form, Place, definitions, headers
+from support.own_env import own_env
 
 ARCHITECTURES = (80, 90, 100)  # A100, H100, B200
 TASKS = {
@@ -71,6 +72,26 @@ def test_an_env_of_one_file_compiles_for_a_gpu(file: str) -> None:
     with stepmill.make(library, num_envs=1) as pool:
         source = Form.of(pool, place.env_class).source(place)
     assert nvrtc.compile_kernel(source, 90, [ROOT / "examples/own_envs"], definitions()).startswith(b"\x7fELF")
+
+
+@pytest.mark.usefixtures("one_cache")
+def test_large_envs_and_rows_are_not_written_out(tmp_path: Path) -> None:
+    """Every word of them would be some instructions, and the compiler would take minutes."""
+
+    def image(size: int) -> bytes:
+        spec = (
+            f"spec.action = {{discrete(5)}}; spec.observation = {{box<std::uint8_t>({{{16 * size}}}, {{0}}, {{255}})}};"
+        )
+        step = f"g_[rng.integers(0, {size})] += rng.random(); return {{g_[3], false, false}};"
+        observe = f"for (int i = 0; i < {16 * size}; ++i) row.observation<std::uint8_t>()[i] = x_ * i;"
+        members = f"double g_[{size}]{{}};"
+        file = own_env(tmp_path / f"own{size}.h", spec=spec, step=step, observe=observe, members=members)
+        library = stepmill.compile(file)
+        place = Place.of(library)
+        with stepmill.make(library, num_envs=1) as pool:
+            return nvrtc.compile_kernel(Form.of(pool, place.env_class).source(place), 90, [], definitions())
+
+    assert abs(len(image(2000)) - len(image(500))) < 1000
 
 
 ENV = """
@@ -139,3 +160,38 @@ def test_the_log_names_what_a_gpu_does_not_have(tmp_path: Path, step: str, inclu
     with pytest.raises(CompileError) as caught:
         compile_odd(tmp_path, step, include)
     assert named in caught.value.output
+
+
+@pytest.mark.parametrize(
+    ("step", "include", "sentence"),
+    [
+        ("place_ = place_ > 1 ? throw 1 : 2.0;", "", "it throws inside of `? :`, which a GPU cannot: use an `if`"),
+        ("place_ = place_ > 1 ? 2.0 : throw 1;", "", "it throws inside of `? :`, which a GPU cannot: use an `if`"),
+        ("try { place_ = 1; } catch (...) {\n throw; }", "", "it throws again what it caught, which a GPU cannot"),
+        ("try { place_ = 1; } catch (const std::exception& e) {\n place_ = *e.what(); }", "", "expected catch (...)"),
+        ("try { place_ = 1; } catch (int) { place_ = 2; } catch (...) { place_ = 3; }", "", "expected catch (...)"),
+        ("place_ = std::nth(place_);", "#include <cmath>", "it uses std::nth, which a GPU does not have"),
+        ("place_ = kRoot;", "#include <cmath>\nstatic const double kRoot = std::sqrt(2.0);", "make it constexpr"),
+        ("long double sum = place_; place_ = sum * 2;", "", "it uses long double, which a GPU does not have"),
+        ("place_ = read_sensor();", "", 'error: identifier "read_sensor" is undefined'),
+    ],
+)
+def test_what_does_not_compile_is_said_in_a_sentence(tmp_path: Path, step: str, include: str, sentence: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_odd(tmp_path, step, include)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("step", "include"),
+    [
+        ("double all[3] = {3, 1, 2}; std::sort(all, all + 3); place_ = all[0];", "#include <algorithm>"),
+        ('std::printf("at %f", place_);', "#include <cstdio>"),
+        ("assert(place_ < 1);", "#include <cassert>"),
+        # What only the host calls.
+        ("", "#include <memory>\ninline auto kept() { return std::shared_ptr<const int>(std::make_shared<int>(3)); }"),
+    ],
+)
+def test_what_a_gpu_has_besides(tmp_path: Path, step: str, include: str) -> None:
+    assert compile_odd(tmp_path, step, include).startswith(b"\x7fELF")

@@ -61,7 +61,7 @@ def kernel_source(
 
 static_assert(sizeof({name}) == {size[0]} && alignof({name}) == {size[1]},
               "an object of {name.removeprefix("::")} lies in memory in another way than on the host, where it has "
-              "{size[0]} bytes: expected members of one size on both, no long double, and none that an #if leaves out");
+              "{size[0]} bytes: expected the same members on both, none of which an #if leaves out");
 
 namespace stepmill::gpu::of_this_env {{
 struct Form {{

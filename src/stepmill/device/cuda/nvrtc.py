@@ -27,6 +27,7 @@ OPTIONS = (
     "-no-source-include",
     # Attributes of other compilers, and functions that end in a `throw`.
     "-diag-suppress=1097,940",
+    "-diag-error=20208",  # a long double, which would be read as if it were a double
 )
 
 
@@ -97,10 +98,25 @@ def _text_of(nvrtc: Any, program: ctypes.c_void_p, what: str) -> bytes:
     return text.raw
 
 
-# What the compiler says, and what that means for the author of an env.
+# What the compiler says, and what that means for the author of an env. It shows the line below its message.
+_SHOWN = r"error: [^\n]*\n"
 _MEANINGS = (
+    (r'static assertion failed(?: with "|: )([^"\n]+)', "{0}"),
     (r"Unresolved extern function '(\S+)'", "it uses {0}, which a GPU does not have: use arrays of a fixed size"),
     (r'cannot open source file "([^"]+)"', "it includes <{0}>, which a GPU does not have"),
+    (
+        rf"{_SHOWN}[^\n]*\bthrow\s*;",
+        "it throws again what it caught, which a GPU cannot: say what, as in `throw 1;`",
+    ),
+    (rf"{_SHOWN}[^\n]*\?[^\n;]*\bthrow\b", "it throws inside of `? :`, which a GPU cannot: use an `if`"),
+    (r'namespace "std" has no member (?:class |template )?"(\w+)"', "it uses std::{0}, which a GPU does not have"),
+    (r"'(\w+)' is not a member of 'std'", "it uses std::{0}, which a GPU does not have"),
+    (
+        r"dynamic initialization is not supported",
+        "it computes a variable outside of its functions when the program begins, which a GPU cannot: make it "
+        "constexpr, of a number that is written out",
+    ),
+    (r"'long double' is treated as 'double'", "it uses long double, which a GPU does not have: use double"),
     (r"does not support exception handling", "it catches an exception, which a GPU cannot"),
 )
 
@@ -110,10 +126,7 @@ def _explained(said: str) -> str:
         found = re.search(pattern, said)
         if found:
             return meaning.format(*map(_plain, found.groups()))
-    sentence = re.search(r'static assertion failed(?: with "|: )([^"\n]+)', said)
-    if sentence:
-        return sentence[1]
-    errors = re.findall(r"^.*(?:error|fatal).*$", said, re.MULTILINE)
+    errors = re.findall(r"^(?!\d+ errors? detected).*(?:error|fatal).*$", said, re.MULTILINE)
     return "\n  ".join(errors[:12]) or said
 
 
