@@ -51,12 +51,14 @@ constexpr int total() {
 
 // Between memory of the GPU and bytes in registers. These hold numbers of any type, and the compiler may take it that no
 // number is read as another: so they are copied as bytes.
+//
+// The compiler would put off what only some threads need, and they would wait for it alone: so it is told to take it now.
 template <int bytes, int times>
-STEPMILL_INLINE void take_row(std::byte* to, const void* from) {
-  using Piece = PieceOf<bytes>;
+STEPMILL_INLINE void take_row_now(std::byte* to, const void* from) {
+  using Piece = PieceOf<bytes % 8 == 0 ? 8 : bytes>;
   STEPMILL_UNROLL_BY(times)
   for (int i = 0; i < bytes; i += static_cast<int>(sizeof(Piece))) {
-    const Piece piece = *reinterpret_cast<const Piece*>(static_cast<const std::byte*>(from) + i);
+    const Piece piece = *reinterpret_cast<const volatile Piece*>(static_cast<const std::byte*>(from) + i);
     memcpy(to + i, &piece, sizeof(Piece));
   }
 }
@@ -86,7 +88,7 @@ template <class Sizes, int leaf = 0, int offset = 0>
 STEPMILL_INLINE void load_row(std::byte* bytes, const void* const* columns, std::int64_t row) {
   if constexpr (leaf < Sizes::kCount) {
     constexpr int size = Sizes::kBytes[leaf];
-    take_row<size, unrolled(Sizes::pieces())>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
+    take_row_now<size, unrolled(Sizes::pieces())>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
     load_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
   }
 }
@@ -204,7 +206,9 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   if (id >= a.num_envs || (a.which && !a.which[id])) return;
   arguments_of_block() = &a;
 
-  // The env.
+  // All that every env needs, before anything asks what is in it: so a thread waits for memory once.
+  alignas(16) std::byte action[total<Action>()];
+  load_row<Action>(action, a.action, id);
   Memory<E> memory;
   memory.load(a.envs.memory, id, a.num_envs);
   Seldom& seldom = a.envs.seldom[id];
@@ -235,7 +239,7 @@ STEPMILL_INLINE void advance(const Arguments& a) {
 
   // Its row.
   alignas(16) std::byte observation[total<Observation>()], final_observation[total<Observation>()];
-  alignas(16) std::byte info[total<Info>()], final_info[total<Info>()], action[total<Action>()];
+  alignas(16) std::byte info[total<Info>()], final_info[total<Info>()];
   void *observations[Observation::kCount + 1], *final_observations[Observation::kCount + 1];
   void *infos[Info::kCount + 1], *final_infos[Info::kCount + 1], *actions[Action::kCount + 1];
   place<Observation>(observations, observation);
@@ -243,7 +247,6 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   place<Info>(infos, info);
   place<Info>(final_infos, final_info);
   place<Action>(actions, action);
-  load_row<Action>(action, a.action, id);  // now, as all that every env needs: a thread waits once for all it has asked for
   std::uint8_t has_info[Info::kCount + 1], has_final_info[Info::kCount + 1];
   float reward;
   std::uint8_t terminated, truncated, ended = 0;
