@@ -219,7 +219,7 @@ class DevicePool(Uncopyable):
         """What stands when these envs have moved, too; None: all of them."""
         now = self.standing
         if ids is None and now.in_flight is None:
-            return now._replace(waits=self._none, in_flight=self._all_ids)
+            return PoolStanding(now.seeds, self._none, self._all_ids, now.steps, now.batches)  # faster than _replace
         ids = self._all_ids if ids is None else ids
         in_flight = ids if now.in_flight is None else np.concatenate([now.in_flight, ids])
         return now._replace(waits=now.waits & ~self._mask(ids), in_flight=in_flight)
@@ -414,7 +414,7 @@ class DevicePool(Uncopyable):
         """The result, which is not in flight any more. Between the two no signal handler can raise."""
         now = self.standing
         count = 0 if now.in_flight is None else len(now.in_flight)
-        self._stood = now._replace(in_flight=None, steps=now.steps + count, batches=now.batches + 1)
+        self._stood = PoolStanding(now.seeds, now.waits, None, now.steps + count, now.batches + 1)
         return result
 
     @property

@@ -101,10 +101,12 @@ class CudaResults(DeviceResults):
         torch = self._torch
         if torch is None or not isinstance(given, torch.Tensor):
             return None
-        given = given.detach()
-        if given.is_cuda:
-            return given.to(f"cuda:{self._program.gpu}", non_blocking=True)
-        return given if driver.MEMORY_KIND == _HOST else None
+        if given.requires_grad:
+            given = given.detach()
+        if not given.is_cuda:
+            return given if driver.MEMORY_KIND == _HOST else None
+        gpu = self._program.gpu
+        return given if given.get_device() == gpu else given.to(f"cuda:{gpu}", non_blocking=True)
 
     def kind_of(self, array: Any) -> str | None:
         return self._kinds.get(array.dtype)
