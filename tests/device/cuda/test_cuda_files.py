@@ -86,7 +86,7 @@ def test_members_that_a_gpu_does_not_have(gpu: HostGpu, tmp_path: Path) -> None:
     task = own_env(tmp_path / "own.h", members="\n#ifndef STEPMILL_GPU\ndouble more_[2]{};\n#endif\n")
     with pytest.raises(
         errors.CompileError,
-        match=r"own\.h cannot run on a GPU: an object of Own lies .* the host, where it has 24 bytes: expected the same",
+        match=r"own\.h cannot run on a GPU: an object of Own lies .* where it has 24 bytes: expected the same members",
     ) as caught:
         stepmill.make(task, backend="cuda")
     assert "\n" not in str(caught.value)

@@ -89,7 +89,7 @@ def _compiled(text: str, architecture: int, defines: Sequence[str], library: Env
             return nvrtc.compile_kernel(text, architecture, [first.parent], options)
         except CompileError as error:
             here, there = str(first), next(iter(library.sources))
-            same = len(os.path.commonprefix([here[::-1], there[::-1]]))  # of their ends
+            same = len(os.path.commonprefix([here[::-1], there[::-1]]))  # noqa: RUF071 (the ends of two strings)
             said = [one.replace(here[:-same], there[:-same]) for one in (str(error), error.output)]
             raise CompileError(said[0], output=said[1]) from None
 
