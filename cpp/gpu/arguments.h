@@ -8,7 +8,7 @@
 
 namespace stepmill::gpu {
 
-// As many arrays have an action, an observation and the infos at most, each of them.
+// An action, an observation and the infos have at most so many arrays each.
 inline constexpr int kMostArrays = 32;
 
 // Threads that share a processor; more gain nothing where each needs 60 registers.

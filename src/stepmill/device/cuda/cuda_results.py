@@ -65,20 +65,8 @@ class CudaResults(DeviceResults):
             import torch
 
             self._torch: Any = torch
-            names = [
-                "bool",
-                "int8",
-                "int16",
-                "int32",
-                "int64",
-                "uint8",
-                "uint16",
-                "uint32",
-                "uint64",
-                "float16",
-                "float32",
-                "float64",
-            ]
+            names = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+            names += ["bool", "float16", "float32", "float64"]
             self._kinds = {getattr(torch, name): np.dtype(name).kind for name in names} | {torch.bfloat16: "f"}
             api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
             if api is not None:

@@ -88,9 +88,10 @@ def _compiled(text: str, architecture: int, defines: Sequence[str], library: Env
             options = [*defines, *before, *_read([*shared, *flags]), "-include", str(first)]
             return nvrtc.compile_kernel(text, architecture, [first.parent], options)
         except CompileError as error:
-            there, here = os.path.dirname(next(iter(library.sources))), str(first.parent)
-            said = (one.replace(here, there) for one in (str(error), error.output))
-            raise CompileError(next(said), output=next(said)) from None
+            here, there = str(first), next(iter(library.sources))
+            same = len(os.path.commonprefix([here[::-1], there[::-1]]))  # noqa: RUF071 (the ends of two strings)
+            said = [one.replace(here[:-same], there[:-same]) for one in (str(error), error.output)]
+            raise CompileError(said[0], output=said[1]) from None
 
 
 # ---- flags of the author's -----------------------------------------------------------------------
