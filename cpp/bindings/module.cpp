@@ -56,7 +56,6 @@ bool import_numpy() {
   return true;
 }
 
-// `simulators` is None, or a list of one simulator per env.
 // ---- constructors: Python calls them with keywords; they build the object in memory from Python ----
 
 template <class T>

@@ -55,6 +55,7 @@ struct Visit {
 //     Place place(const Visit<E>&) const;              // its row
 //     void fault(std::int32_t env, int phase) const;   // the exception being handled
 //     void keep_end(const Visit<E>&) const;            // a row shows the end of an episode, and a reset comes that may fail
+//     void keep_reset(const Visit<E>&) const;          // a reset has gone well, and what it shows may fail
 template <class E, class Turnstile>
 class Autoreset {
  public:
@@ -166,7 +167,7 @@ class Autoreset {
     if (reset_now) {
       in.keep_end(v);
       try {
-        if (!reset(v)) return;
+        if (!reset(in, v)) return;
         v.env.observe(Row(v.shared, columns, place.row, players(v.shared)).without_rewards());
         columns.elapsed_step[place.row] = 0;
         v.state.episode += 1;
@@ -183,7 +184,7 @@ class Autoreset {
   // A row whose action was a reset, or counts as one.
   static void start(const Turnstile& in, Visit<E>& v) {
     try {
-      if (!reset(v)) return;
+      if (!reset(in, v)) return;
     } catch (...) {
       fail(in, v.entry, in.place(v), SM_IN_RESET);
       return;
@@ -205,7 +206,7 @@ class Autoreset {
   }
 
   // Whether it was done: the env may be suspended.
-  static bool reset(Visit<E>& v) {
+  static bool reset(const Turnstile& in, Visit<E>& v) {
     sm_env_state& state = v.state;
     sm_reset_request& request = v.request;
     if (request.has_seed) v.rng.reseed(request.seed);
@@ -218,6 +219,7 @@ class Autoreset {
     state.command = SM_STEP;
     state.elapsed = 0;
     state.episode_return = 0.0;
+    in.keep_reset(v);
     return true;
   }
 

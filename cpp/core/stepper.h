@@ -114,6 +114,7 @@ class Stepper {
       return {*claimed.columns, claimed.row};
     }
     void keep_end(const Visit<E>&) const {}  // `catch` finds it where it is
+    void keep_reset(const Visit<E>&) const {}
     void fault(std::int32_t env, int phase) const { job->fault(job->context, env, phase, current_message().c_str()); }
   };
   using Machine = Autoreset<E, Turnstile>;

@@ -193,6 +193,11 @@ struct Turnstile {
     a.envs.elapsed[id] = state->elapsed;
     remains_of_thread().shows_end = true;
   }
+  STEPMILL_INLINE void keep_reset(const Visit<E>&) const {
+    Remains& remains = remains_of_thread();
+    remains.was_reset = true;
+    if (!remains.shows_end) remains.elapsed = 0;
+  }
 };
 
 template <class E, class Form>
@@ -283,7 +288,7 @@ STEPMILL_INLINE void advance(const Arguments& a) {
 
   Remains& remains = remains_of_thread();
   remains.elapsed = state.elapsed;
-  remains.has_drawn = remains.shows_end = false;
+  remains.has_drawn = remains.was_reset = remains.shows_end = false;
   const In in{&a,      &shared, &columns, id,                &state,     &request,
               &memory, &rng,    &resets,  final_observation, final_info, has_final_info};
   if (Machine::will_step(state)) {
@@ -346,7 +351,7 @@ template <class Form>
     to.episode_return[id] = 0;
   }
   a.envs.elapsed[id] = remains.elapsed;
-  a.envs.phase[id] = SM_ENDED | (phase & kHasSeed) | (failures < SM_MOST_FAILURES ? failures + 1 : failures) << 16;
+  a.envs.phase[id] = SM_ENDED | (remains.was_reset ? 0 : phase & kHasSeed) | (failures < SM_MOST_FAILURES ? failures + 1 : failures) << 16;
   if (remains.has_drawn)
     for (int i = 0; i < 5; ++i) a.envs.seldom[id].random[i] = remains.random[i];
   atomicAdd(&a.notes->failures, 1ULL);

@@ -47,4 +47,4 @@ struct Thrown {
 
 #define throw ::stepmill::gpu::fails() ? static_cast<void>(0) : ::stepmill::gpu::Thrown() =
 #define try if constexpr (true)
-#define catch(...) else if constexpr (::stepmill::gpu::catches<#__VA_ARGS__[0] == '.'>())
+#define catch(...) else while (::stepmill::gpu::catches<#__VA_ARGS__[0] == '.'>())

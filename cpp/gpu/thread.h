@@ -18,6 +18,7 @@ struct Remains {
   Random random;         // the env's generator, if it has drawn
   std::int32_t elapsed;  // steps of the episode
   bool has_drawn;
+  bool was_reset;  // which has used its seed up
   bool shows_end;  // whether its row shows a good end already, after which the reset has failed
 };
 inline Remains& remains_of_thread() {

@@ -94,6 +94,7 @@ int fake_allocated = 0, fake_events = 0, fake_modules = 0, fake_launches = 0, fa
 
 void* fake_recording = nullptr;  // the stream that is recorded into a CUDA graph
 int fake_recorded = 0;           // events that were recorded into it
+int fake_broken = 0;             // what streams say
 thread_local int recording_mode = 0;
 
 // What the driver refuses meanwhile, unless the thread has said that it does it apart from that.
@@ -181,7 +182,7 @@ int cuEventRecord(void*, void* stream) {
 }
 int cuStreamIsCapturing(void* stream, int* answer) {
   *answer = fake_recording && stream == fake_recording;
-  return depth == 0 ? kNoContext : kSuccess;
+  return depth == 0 ? kNoContext : fake_broken;
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) {
   std::swap(*mode, recording_mode);

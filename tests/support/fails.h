@@ -39,6 +39,7 @@ class Odd {
     return {draw_, steps_ >= length_, false};
   }
   void observe(const Row& row) const {
+    if (where_ == 6 && steps_ == 0 && draw_ < 0.5) throw std::out_of_range("nothing to see yet");
     if (where_ == 3 && steps_ == when_)
       throw std::out_of_range("nothing to see");
     else if (steps_ < 0)

@@ -178,6 +178,7 @@ void GpuBatchObject::ready_for(std::uintptr_t stream) const { batch_->ready_for(
 nb::object GpuBatchObject::content(std::uintptr_t stream) const {
   GpuEnvs& envs = batch_->envs();
   return bytes_with(static_cast<std::size_t>(envs.batch_bytes()), [&](std::span<std::byte> to) {
+    const nb::gil_scoped_release released;
     envs.copy_to_host(to.data(), batch_->array(0), to.size(), stream_of(stream));
   });
 }
@@ -219,6 +220,8 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   envs_ = std::make_shared<GpuEnvs>(library.c_str(), device, bytes_of(image), num_envs, form, max_episode_steps,
                                     hides_streams);
 
+  tables_ = std::make_shared<GpuTables>(envs_);
+
   GpuEnvs::State state;
   const auto count = static_cast<std::size_t>(num_envs), words = static_cast<std::size_t>(form.memory_words);
   state.memory.resize(words * count);
@@ -236,8 +239,7 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
         const auto [known, is_new] = tables.try_emplace(memory.read);
         if (is_new) {
           const auto bytes = static_cast<std::size_t>(memory.read_bytes);
-          known->second = envs_->keep({static_cast<const std::byte*>(memory.read), bytes}, nullptr);
-          table_bytes_[known->second] = bytes;
+          known->second = tables_->keep({static_cast<const std::byte*>(memory.read), bytes}, 0);
         }
         table_offset_ = memory.read_offset;
         std::memcpy(reinterpret_cast<std::byte*>(object.data()) + memory.read_offset, &known->second, sizeof(known->second));
@@ -265,7 +267,7 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   columns_ = std::move(columns);
 }
 
-// It may wait for those who need the interpreter.
+// Where streams are hidden, it may wait.
 std::shared_ptr<GpuEnvs::Batch> GpuObject::take_batch(std::uintptr_t stream) {
   std::optional<nb::gil_scoped_release> released;
   if (envs_->hides_streams()) released.emplace();
@@ -293,20 +295,26 @@ GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std
                                    entries<std::uint64_t>(open(places[3], seed)),
                                    entries<double>(open(places[4], option)),
                                    option_mask};
-  envs_->step(*batch, addresses(action), commands, stream_of(stream));
+  const auto arrays = addresses(action);
+  {
+    const nb::gil_scoped_release released;
+    envs_->step(*batch, arrays, commands, stream_of(stream));
+  }
   return {std::move(batch), columns_};
 }
 
+// The results have a place before anything changes: then nothing can fail in between.
 GpuBatchObject GpuObject::load(const GpuStatesObject& states, nb::object places, nb::object ids,
                                const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nb::object into,
                                nb::object which, nb::object command) {
   std::optional<Contents> given[2];
   const GpuEnvs::Ids from = ids_in(open(given[0], places)), to = ids_in(open(given[1], ids));
+  nb::object results = into.is_none() ? nb::cast(GpuBatchObject(take_batch(stream), columns_)) : into;
   {
     const nb::gil_scoped_release released;
     envs_->restore(states.states(), from, to, stream_of(stream));
   }
-  return this->command(action, stream, into, which, command, nb::none(), nb::none(), nb::none(), 0);
+  return this->command(action, stream, results, which, command, nb::none(), nb::none(), nb::none(), 0);
 }
 
 nb::object GpuObject::phases(std::uintptr_t stream) {
@@ -328,16 +336,20 @@ GpuStatesObject GpuObject::save(nb::object ids, std::uintptr_t stream) {
   std::optional<Contents> given;
   const GpuEnvs::Ids of = ids_in(open(given, ids));
   const nb::gil_scoped_release released;
-  return {envs_, envs_->save(of, stream_of(stream))};
+  return {envs_, tables_, envs_->save(of, stream_of(stream))};
 }
 
 GpuStatesObject GpuObject::states_of(nb::tuple state, std::uintptr_t stream) {
   const GpuEnvs::State given = state_in(state);
   const nb::gil_scoped_release released;
-  return {envs_, envs_->states_of(given, stream_of(stream))};
+  return {envs_, tables_, envs_->states_of(given, stream_of(stream))};
 }
 
-void GpuObject::write(nb::tuple state, std::uintptr_t stream) { envs_->write(state_in(state), stream_of(stream)); }
+void GpuObject::write(nb::tuple state, std::uintptr_t stream) {
+  const GpuEnvs::State given = state_in(state);
+  const nb::gil_scoped_release released;
+  envs_->write(given, stream_of(stream));
+}
 
 nb::tuple GpuStatesObject::read(std::uintptr_t stream) const {
   GpuEnvs::State state;
@@ -353,23 +365,31 @@ GpuBatchObject GpuObject::batch_of(nb::bytes content, std::uintptr_t stream) {
   const auto bytes = bytes_of(content);
   if (std::cmp_not_equal(bytes.size(), envs_->batch_bytes())) throw nb::value_error("a batch of another size");
   auto batch = take_batch(stream);
+  const nb::gil_scoped_release released;
   envs_->copy_to_device(batch->array(0), bytes.data(), bytes.size(), stream_of(stream));
   return {std::move(batch), columns_};
 }
 
-nb::object GpuObject::table(std::uintptr_t address, std::uintptr_t stream) {
-  const auto found = table_bytes_.find(address);
-  if (found == table_bytes_.end()) return nb::none();
-  return bytes_with(found->second, [&](std::span<std::byte> to) {
+GpuEnvs::Address GpuTables::keep(std::span<const std::byte> bytes, std::uintptr_t stream) {
+  const nb::gil_scoped_release released;
+  auto memory = envs_->copy_of(bytes.data(), bytes.size(), stream_of(stream));
+  const GpuEnvs::Address address = memory->address();
+  all_[address] = {std::move(memory), bytes.size()};
+  longest_ = std::max(longest_, bytes.size());
+  return address;
+}
+
+nb::object GpuTables::content(std::uintptr_t address, std::uintptr_t stream) const {
+  const auto found = all_.find(address);
+  if (found == all_.end()) return nb::none();
+  return bytes_with(found->second.bytes, [&](std::span<std::byte> to) {
+    const nb::gil_scoped_release released;
     envs_->copy_to_host(to.data(), address, to.size(), stream_of(stream));
   });
 }
 
 std::uintptr_t GpuObject::keep_table(nb::bytes content, std::uintptr_t stream) {
-  const auto bytes = bytes_of(content);
-  const GpuEnvs::Address address = envs_->keep(bytes, stream_of(stream));
-  table_bytes_[address] = bytes.size();
-  return static_cast<std::uintptr_t>(address);
+  return static_cast<std::uintptr_t>(tables_->keep(bytes_of(content), stream));
 }
 
 nb::tuple GpuObject::notes(std::uintptr_t stream) {
@@ -387,12 +407,6 @@ nb::tuple GpuObject::notes(std::uintptr_t stream) {
 std::uint64_t GpuObject::episodes(std::uintptr_t stream) {
   const nb::gil_scoped_release released;
   return envs_->episodes(stream_of(stream));
-}
-
-std::size_t GpuObject::longest_table() const {
-  std::size_t longest = 0;
-  for (const auto& [address, bytes] : table_bytes_) longest = std::max(longest, bytes);
-  return longest;
 }
 
 void register_gpu(nb::module_& m) {
@@ -413,13 +427,16 @@ void register_gpu(nb::module_& m) {
       .def("ready_for", &GpuBatchObject::ready_for, "stream"_a)
       .def("content", &GpuBatchObject::content, "stream"_a);
   nb::class_<GpuArrayObject>(m, "GpuArray").def_prop_ro("address", &GpuArrayObject::address);
-  nb::class_<GpuStatesObject>(m, "GpuStates").def("read", &GpuStatesObject::read, "stream"_a);
+  nb::class_<GpuStatesObject>(m, "GpuStates")
+      .def("read", &GpuStatesObject::read, "stream"_a)
+      .def("table", &GpuStatesObject::table, "address"_a, "stream"_a);
   nb::class_<GpuObject>(m, "GpuEnvs")
       .def(nb::init<const std::string&, std::int32_t, int, nb::bytes, nb::object, nb::object,
                     const std::vector<std::uint64_t>&, bool, std::int32_t, bool>(),
            "library"_a, "memory_kind"_a, "device"_a, "image"_a, "env_class"_a, "configs"_a, "seeds"_a, "same_step"_a,
            "max_episode_steps"_a, "hides_streams"_a)
       .def("step", &GpuObject::step, "action"_a, "stream"_a)
+      .def("refuse_recording", &GpuObject::refuse_recording, "stream"_a)
       .def("graph_step", &GpuObject::graph_step, "action"_a, "stream"_a, "into"_a)
       .def("command", &GpuObject::command, "action"_a, "stream"_a, "into"_a.none(), "which"_a.none(),
            "command"_a.none(), "has_seed"_a.none(), "seed"_a.none(), "option"_a.none(), "option_mask"_a)

@@ -63,17 +63,41 @@ class GpuArrayObject {
   std::unique_ptr<GpuEnvs::Memory> memory_;
 };
 
+// What envs read, and do not change: it stays as long as envs or states of them do.
+class GpuTables {
+ public:
+  explicit GpuTables(std::shared_ptr<GpuEnvs> envs) : envs_(std::move(envs)) {}
+  // Where a copy of these bytes is. Waits.
+  GpuEnvs::Address keep(std::span<const std::byte> bytes, std::uintptr_t stream);
+  // What is in a table; None if there is none of that address. Waits.
+  nanobind::object content(std::uintptr_t address, std::uintptr_t stream) const;
+  std::size_t longest() const { return longest_; }  // in bytes
+
+ private:
+  struct Table {
+    std::unique_ptr<GpuEnvs::Memory> memory;
+    std::size_t bytes;
+  };
+  std::shared_ptr<GpuEnvs> envs_;
+  std::map<GpuEnvs::Address, Table> all_;
+  std::size_t longest_ = 0;
+};
+
 // Copies of envs on the GPU.
 class GpuStatesObject {
  public:
-  GpuStatesObject(std::shared_ptr<GpuEnvs> envs, std::unique_ptr<GpuEnvs::States> states)
-      : envs_(std::move(envs)), states_(std::move(states)) {}
+  GpuStatesObject(std::shared_ptr<GpuEnvs> envs, std::shared_ptr<const GpuTables> tables,
+                  std::unique_ptr<GpuEnvs::States> states)
+      : envs_(std::move(envs)), tables_(std::move(tables)), states_(std::move(states)) {}
   // All of it, in bytes. Waits.
   nanobind::tuple read(std::uintptr_t stream) const;
+  // What is in a table that one of them reads. Waits.
+  nanobind::object table(std::uintptr_t address, std::uintptr_t stream) const { return tables_->content(address, stream); }
   const GpuEnvs::States& states() const { return *states_; }
 
  private:
   std::shared_ptr<GpuEnvs> envs_;
+  std::shared_ptr<const GpuTables> tables_;
   std::unique_ptr<GpuEnvs::States> states_;
 };
 
@@ -88,6 +112,8 @@ class GpuObject {
   GpuObject(const GpuObject&) = delete;
   GpuObject& operator=(const GpuObject&) = delete;
 
+  // Raises UsageError if the stream is recorded into a CUDA graph.
+  void refuse_recording(std::uintptr_t stream) const { envs_->refuse_recording(reinterpret_cast<void*>(stream)); }
   // Steps all envs. `action`: the address of each array on the GPU.
   GpuBatchObject step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream);
   // Steps all envs into a batch of an earlier step, which a CUDA graph can record.
@@ -118,9 +144,9 @@ class GpuObject {
 
   // Where in an env's memory the address of the table is that it reads; -1 if it reads none.
   std::int64_t table_offset() const { return table_offset_; }
-  std::size_t longest_table() const;  // in bytes
+  std::size_t longest_table() const { return tables_->longest(); }  // in bytes
   // What is in a table; None if there is none of that address. Waits.
-  nanobind::object table(std::uintptr_t address, std::uintptr_t stream);
+  nanobind::object table(std::uintptr_t address, std::uintptr_t stream) const { return tables_->content(address, stream); }
   // A new table, which stays as long as the envs: its address.
   std::uintptr_t keep_table(nanobind::bytes content, std::uintptr_t stream);
 
@@ -141,9 +167,9 @@ class GpuObject {
   std::shared_ptr<GpuEnvs::Batch> take_batch(std::uintptr_t stream);
 
   std::shared_ptr<GpuEnvs> envs_;
+  std::shared_ptr<GpuTables> tables_;
   std::shared_ptr<const GpuColumns> columns_;
   std::int64_t table_offset_ = -1;
-  std::map<GpuEnvs::Address, std::size_t> table_bytes_;
   gpu::Notes noted_{};  // which the kernel has noted
 };
 

@@ -359,10 +359,11 @@ void write_leaf(nb::handle value, const LeafInput& in) {
   }
 
   const auto write = [&](DType as) { write_numbers(PyArray_DATA(reinterpret_cast<PyArrayObject*>(holder.ptr())), as, in); };
-  if (PyArray_EquivTypenums(type, NPY_INT64)) return write(DType::kInt64);
-  if (PyArray_EquivTypenums(type, NPY_INT32)) return write(DType::kInt32);
+  // Floats first: numpy takes long to tell that they are no integers.
   if (type == NPY_FLOAT32) return write(DType::kFloat32);
   if (type == NPY_FLOAT64) return write(DType::kFloat64);
+  if (PyArray_EquivTypenums(type, NPY_INT64)) return write(DType::kInt64);
+  if (PyArray_EquivTypenums(type, NPY_INT32)) return write(DType::kInt32);
   if (PyArray_EquivTypenums(type, NPY_UINT64)) return write(DType::kUInt64);
   if (PyTypeNum_ISINTEGER(type) || PyTypeNum_ISBOOL(type)) {
     holder = cast_array(array, NPY_INT64);

@@ -107,7 +107,6 @@ GpuEnvs::~GpuEnvs() {
 
 void GpuEnvs::close() noexcept {
   if (getpid() != pid_ || is_recorded_) return;
-  tables_.clear();
   notes_.reset();
   envs_.reset();
   std::vector<Block> blocks;
@@ -135,7 +134,7 @@ GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
   const CudaDriver::Result result = envs.driver_.allocate(&address_, std::max<std::size_t>(bytes, 1));
   if (result == CudaDriver::kOutOfMemory)
     throw GpuError("GPU " + std::to_string(envs.number_) + " has no " + shown(bytes) + " left for " +
-                       std::to_string(envs.num_envs_) + " envs: take fewer, or let go of earlier results",
+                       std::to_string(envs.num_envs_) + " envs: take fewer, or let go of earlier results and saved states",
                    true);
   envs.driver_.check(result, "GPU " + std::to_string(envs.number_));
 }
@@ -150,9 +149,9 @@ GpuEnvs::Memory::~Memory() {
 // A block that nobody reads; one without memory if there is none.
 GpuEnvs::Block GpuEnvs::take_free(void* stream) {
   const std::lock_guard lock(mutex_);
-  // One that this stream has used: its work comes one after another.
+  // One that this stream has used, whose work comes one after another; or one whose event tells when it is free.
   auto found = std::ranges::find(free_, stream, &Block::stream);
-  if (found == free_.end()) found = free_.begin();
+  if (found == free_.end()) found = std::ranges::find(free_, true, &Block::is_told);
   if (found == free_.end()) return {};
   const Block block = *found;
   free_.erase(found);
@@ -174,12 +173,18 @@ void GpuEnvs::settle() {
   to.insert(to.end(), settled.begin(), settled.end());
 }
 
+// Throws if the driver says what is wrong with it.
 bool GpuEnvs::is_recording(void* stream) const {
+  constexpr int kByAnother = 906;  // a stream that the default one would wait for
   int answer = 0;
-  return driver_.stream_is_recording(stream, &answer) != CudaDriver::kSuccess || answer != 0;
+  const auto result = driver_.stream_is_recording(stream, &answer);
+  if (result == kByAnother) return true;
+  driver_.check(result, "GPU " + std::to_string(number_));
+  return answer != 0;
 }
 
 void GpuEnvs::refuse_recording(void* stream) const {
+  const InContext inside(driver_, context_);
   if (is_recording(stream))
     throw RecordingError("the current stream is recorded into a CUDA graph, of which only graph_step can be a part: call "
                          "everything else of this pool before or after that");
@@ -197,8 +202,7 @@ std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
     driver_.check(driver_.event_create(&block.event, kWithoutTiming), "an event");
     block.memory = std::exchange(memory.address_, 0);
   } else if (block.stream != stream) {
-    if (!block.is_told || driver_.stream_wait(stream, block.event, 0) != CudaDriver::kSuccess)
-      driver_.stream_synchronize(block.stream);
+    driver_.check(driver_.stream_wait(stream, block.event, 0), "a stream");
   }
   block.stream = stream;
   return std::make_shared<Batch>(shared_from_this(), block);
@@ -218,7 +222,9 @@ void GpuEnvs::give_back(Block block) noexcept {
     if (!is_closed_) {
       const InContext inside(driver_, context_);
       // An event that is recorded into a CUDA graph tells nobody else.
-      block.is_told = !is_recording(block.stream) && driver_.event_record(block.event, block.stream) == CudaDriver::kSuccess;
+      int is_recorded = 1;
+      block.is_told = driver_.stream_is_recording(block.stream, &is_recorded) == CudaDriver::kSuccess && !is_recorded &&
+                      driver_.event_record(block.event, block.stream) == CudaDriver::kSuccess;
       (hides_streams_ ? unsettled_ : free_).push_back(block);
       return;
     }
@@ -277,6 +283,7 @@ void GpuEnvs::launch(void* kernel, Given& given, void* stream) {
 
 void GpuEnvs::step(Batch& batch, std::span<const void* const> action, void* stream) {
   gpu::Arguments a = arguments(batch, action);
+  batch.block_.stream = stream;
   const InContext inside(driver_, context_);
   launch(step_, a, stream);
 }
@@ -289,6 +296,7 @@ void GpuEnvs::graph_step(Batch& batch, std::span<const void* const> action, void
 
 void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream) {
   gpu::Arguments a = arguments(batch, action);
+  batch.block_.stream = stream;
   a.option_mask = commands.option_mask;
   std::vector<std::unique_ptr<Memory>> copies;
   const auto copy = [&](auto& to, const auto& from) {
@@ -309,11 +317,6 @@ std::unique_ptr<GpuEnvs::Memory> GpuEnvs::copy_of(const void* from, std::size_t 
   auto made = std::make_unique<Memory>(*this, bytes);
   copy_to_device(made->address(), from, bytes, stream);
   return made;
-}
-
-GpuEnvs::Address GpuEnvs::keep(std::span<const std::byte> bytes, void* stream) {
-  tables_.push_back(copy_of(bytes.data(), bytes.size(), stream));
-  return tables_.back()->address();
 }
 
 void GpuEnvs::copy_to_device(Address to, const void* from, std::size_t bytes, void* stream) {

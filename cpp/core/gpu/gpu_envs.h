@@ -80,9 +80,6 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   // How many episodes have ended.
   std::uint64_t episodes(void* stream);
 
-  // A copy of a table that envs read, which stays as long as they do. Returns where it is.
-  Address keep(std::span<const std::byte> bytes, void* stream);
-
   // What a kernel is given besides: arrays of the host with an entry per env, or empty.
   struct Commands {
     std::span<const std::uint8_t> which, command, has_seed;
@@ -90,6 +87,9 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
     std::span<const double> option;
     std::uint32_t option_mask = 0;
   };
+
+  // Throws RecordingError if work of this stream becomes a part of a CUDA graph.
+  void refuse_recording(void* stream) const;
 
   // A block that nobody reads, for results of work on this stream. May wait if streams are hidden.
   std::shared_ptr<Batch> take_batch(void* stream);
@@ -130,7 +130,6 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   static void move(S& state, const States& states, Move&& move);
   void fill(const States& states, const State& state, void* stream);
   bool is_recording(void* stream) const;
-  void refuse_recording(void* stream) const;
   Block take_free(void* stream);
   void settle();
   void free_block(const Block& block) noexcept;
@@ -149,7 +148,6 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   std::int64_t batch_bytes_ = 0;
   std::unique_ptr<States> envs_;
   std::unique_ptr<Memory> notes_;
-  std::vector<std::unique_ptr<Memory>> tables_;
   const int pid_;
 
   std::mutex mutex_;

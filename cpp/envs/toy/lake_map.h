@@ -14,6 +14,7 @@
 #endif
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -61,8 +62,8 @@ class LakeMap {
 
   std::int32_t columns() const { return columns_; }
   std::int32_t count() const { return count_; }  // of the tiles
-  char tile(std::int32_t state) const { return tile_at()[state]; }
-  std::int32_t neighbour(std::int32_t state, int direction) const { return neighbour_at()[4 * state + direction]; }
+  char tile(std::int32_t state) const { return tile_at()[state].letter; }
+  std::int32_t neighbour(std::int32_t state, int direction) const { return tile_at()[state].neighbour[direction]; }
 
   // A tile on which an episode begins, for a number in [0, 1). Like ThreeWay::draw, over all tiles: beyond the sum lies
   // tile 0, start or not.
@@ -75,10 +76,16 @@ class LakeMap {
   static std::shared_ptr<const LakeMap> make(const LakeText& text) {
     const auto starts = static_cast<std::int32_t>(std::ranges::count(text.tiles, 'S'));
     const std::size_t bytes = size_of(static_cast<std::int32_t>(text.tiles.size()), starts);
-    auto* map = new (::operator new(bytes)) LakeMap(text, starts);
+    void* memory = ::operator new(bytes);
+    std::memset(memory, 0, bytes);  // what is between the parts is a part of saved states
+    auto* map = new (memory) LakeMap(text, starts);
     return {map, [](LakeMap* one) { ::operator delete(one); }};
   }
-  std::string tiles() const { return {tile_at(), static_cast<std::size_t>(count_)}; }  // row after row
+  std::string tiles() const {  // row after row
+    std::string letters;
+    for (std::int32_t state = 0; state < count_; ++state) letters += tile(state);
+    return letters;
+  }
   std::size_t bytes() const { return size_of(count_, starts_); }
 
  private:
@@ -86,33 +93,37 @@ class LakeMap {
       : columns_(text.columns), count_(static_cast<std::int32_t>(text.tiles.size())), starts_(starts) {
     add_up_equal(const_cast<double*>(sums_at()), starts);
     auto* start = const_cast<std::int32_t*>(start_at());
-    auto* neighbour = const_cast<std::int32_t*>(neighbour_at());
-    auto* tile = const_cast<char*>(tile_at());
+    auto* tile = const_cast<Tile*>(tile_at());
     for (std::int32_t state = 0; state < count_; ++state) {
-      tile[state] = text.tiles[static_cast<std::size_t>(state)];
-      if (tile[state] == 'S') *start++ = state;
+      tile[state].letter = text.tiles[static_cast<std::size_t>(state)];
+      if (tile[state].letter == 'S') *start++ = state;
       const std::int32_t row = state / columns_, column = state % columns_;
       for (int direction = 0; direction < 4; ++direction) {
         const std::int32_t down = direction == kDown ? 1 : direction == kUp ? -1 : 0;
         const std::int32_t right = direction == kRight ? 1 : direction == kLeft ? -1 : 0;
         const std::int32_t to_row = std::clamp(row + down, 0, text.rows - 1);
         const std::int32_t to_column = std::clamp(column + right, 0, columns_ - 1);
-        *neighbour++ = to_row * columns_ + to_column;
+        tile[state].neighbour[direction] = to_row * columns_ + to_column;
       }
     }
   }
   static std::size_t size_of(std::int32_t count, std::int32_t starts) {
-    const std::size_t per_start = sizeof(double) + sizeof(std::int32_t), per_tile = 4 * sizeof(std::int32_t) + 1;
-    return sizeof(LakeMap) + static_cast<std::size_t>(starts) * per_start + static_cast<std::size_t>(count) * per_tile;
+    const std::size_t per_start = sizeof(double) + sizeof(std::int32_t);
+    return sizeof(LakeMap) + static_cast<std::size_t>(count) * sizeof(Tile) + static_cast<std::size_t>(starts) * per_start;
   }
 #endif
 
  private:
-  // What follows in memory: sums of probabilities and states of the starts, four neighbours of each tile, the tiles.
-  const double* sums_at() const { return reinterpret_cast<const double*>(this + 1); }
+  struct alignas(double) Tile {
+    std::int32_t neighbour[4];
+    char letter;
+  };
+
+  // What follows in memory: the tiles, where every step finds them without a look at the counts; then, of the starts, sums
+  // of probabilities and states.
+  const Tile* tile_at() const { return reinterpret_cast<const Tile*>(this + 1); }
+  const double* sums_at() const { return reinterpret_cast<const double*>(tile_at() + count_); }
   const std::int32_t* start_at() const { return reinterpret_cast<const std::int32_t*>(sums_at() + starts_); }
-  const std::int32_t* neighbour_at() const { return start_at() + starts_; }
-  const char* tile_at() const { return reinterpret_cast<const char*>(neighbour_at() + 4 * count_); }
 
   alignas(double) std::int32_t columns_;
   std::int32_t count_, starts_;

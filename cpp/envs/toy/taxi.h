@@ -70,7 +70,9 @@ class Taxi {
     *row.observation<std::int64_t>() = TaxiTown::encode(cell_, passenger_, destination_);
     *row.info<double>(0) = probability_;
     std::int8_t* mask = row.info<std::int8_t>(1);
-    for (int move = 0; move < TaxiTown::kMoves; ++move) mask[move] = town().is_open(cell_, move);
+    const TaxiTown& town = this->town();  // once: bytes of the mask could be its number
+    const int cell = cell_;
+    for (int move = 0; move < TaxiTown::kMoves; ++move) mask[move] = town.is_open(cell, move);
     const int place = TaxiTown::place_at(cell_);
     const bool at_place = place != TaxiTown::kPlaces;
     mask[kPickUp] = at_place && passenger_ == place;

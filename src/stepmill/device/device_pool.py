@@ -193,6 +193,7 @@ class DevicePool(Uncopyable):
         return result
 
     def _send(self, action: Any, env_id: Any) -> None:
+        self.program.check_moment()
         moved = self._on_device(action) if env_id is None else None
         ids = None
         if moved is None:
@@ -234,17 +235,19 @@ class DevicePool(Uncopyable):
         if self._reader is None:
             spec = {"observation": [], "action": [leaf.as_dict() for leaf in self.action.leaves], "info": []}
             players = {"num_players": 1, "player_kinds": [], "players_vary": False}
-            self._reader = _native.ActionReader(
+            reader = _native.ActionReader(
                 num_envs=self.num_envs,
                 is_disabled=self._settings.autoreset == "disabled",
                 spec={**spec, **players},
                 action_tree=self.action.tree,
                 bounds=ACTION_BOUNDS.index(self._settings.action_bounds),
             )
-            self._rows_read = self._reader.rows()
+            self._rows_read = reader.rows()
             self._told_in_flight: np.ndarray | None = None
+            self._reader = reader  # last: a signal handler may raise in between
         in_flight = self.standing.in_flight
         if self._told_in_flight is not in_flight:
+            self._told_in_flight = self._none  # something else, if a signal handler raises now
             self._reader.set_in_flight(None, False)
             if in_flight is not None:
                 self._reader.set_in_flight(in_flight, True)
@@ -521,20 +524,25 @@ class DevicePool(Uncopyable):
         self.use(self._check)
 
     def _check(self) -> None:
-        bad = self.program.take_bad()
+        bad = self.program.bad()
         if bad is not None:
-            raise ActionError(
+            misused = ActionError(
                 f"env {bad} was given an action outside {self.source.action_space}, in an array on the device, which "
                 "nobody looked at then. It acted with the nearest one in the space, or with NaN. Check what your "
                 "program sends, or send numpy's arrays, which are checked at once"
             )
-        failed = self.program.take_failed()
+            self.program.forget_bad()
+            raise misused
+        failed = self.program.failed()
         if failed is not None:
-            raise EnvError(
-                f"env {failed} failed: its code threw an exception that a GPU cannot show. Its row is truncated, with "
-                "reward 0 and an observation of zeros, and a reset comes next. backend='thread' shows the exception",
+            error = EnvError(
+                f"env {failed} failed: its code threw an exception that a GPU cannot show. info['abnormal'] marks the "
+                "row, and the env has to be reset, which the next step does unless autoreset is disabled. "
+                "backend='thread' shows the exception",
                 env_id=failed,
             )
+            self.program.forget_failed()  # of a GPU: worlds do not fail
+            raise error
 
     def functional(self) -> Any:
         """The rules of this pool as pure functions."""
@@ -555,6 +563,7 @@ class DevicePool(Uncopyable):
             self._closed = True
             return
         with self._free():
+            self.program.check_moment()
             self._closed = True
             try:
                 if not self.program.is_lost():

@@ -175,16 +175,19 @@ class JaxProgram:
         """Some rows of arrays on the device."""
         return self._take(tree, self.on_device(ids))
 
-    def take_bad(self) -> int | None:
-        """The first env that was given a bad action since this was asked; None: none was. Waits for the device."""
+    def check_moment(self) -> None:
+        """A program can be called at any time."""
+
+    def bad(self) -> int | None:
+        """The first env that was given a bad action since that was forgotten; None: none was. Waits for the device."""
         bad = np.flatnonzero(np.asarray(self.whole().notes.bad))
-        if not len(bad):
-            return None
+        return int(bad[0]) if len(bad) else None
+
+    def forget_bad(self) -> None:
         none = self.on_device(np.zeros(self.rules.num_envs, bool))
         self.now = self.now._replace(notes=self.now.notes._replace(bad=none))
-        return int(bad[0])
 
-    def take_failed(self) -> None:
+    def failed(self) -> None:
         """The functions of a world raise nothing."""
 
     def failures(self) -> int:

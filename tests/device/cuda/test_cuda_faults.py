@@ -138,6 +138,14 @@ def test_a_pool_that_is_left_by_a_with_block(make_odd: Any) -> None:
         use()
 
 
+def test_words_around_a_try_mean_what_they_mean_on_the_host(make_odd: Any) -> None:
+    step = "if (action.index() == 1) try { steps_ += 10; } catch (...) { steps_ = -1; } else steps_ += 100;"
+    for backend in ("cuda", "thread"):
+        pool = make_odd(step, backend=backend)
+        pool.reset()
+        assert pool.step([0, 1, 2, 1])[0].tolist() == [102, 12, 102, 12], backend
+
+
 def test_what_the_others_do_does_not_change(make_odd: Any) -> None:
     one, other = make_odd(), make_odd()
     for action in ([0, 0, 0, 0], [0, 3, 0, 0], [1, 1, 1, 1], [0, 3, 0, 0]):

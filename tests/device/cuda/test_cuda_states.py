@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 from collections.abc import Callable
@@ -115,6 +116,22 @@ def test_states_go_to_any_envs_in_any_order(make_pool: Any, task: str) -> None:
     assert [bytes(one) for one in shown()] == expected
     pool.fork(2, [0, 3])
     assert [bytes(one) for one in pool.save([0, 2, 3])] == [expected[2]] * 3
+
+
+def test_a_state_keeps_only_itself_and_what_its_env_reads(gpu: HostGpu) -> None:
+    gc.collect()
+    before = gpu.left()["allocated"]
+    pool = stepmill.make("FrozenLake-v1", num_envs=N, backend="cuda", map_name="")
+    pool.reset()
+    state = pool.save([3])
+    pool.step(ACTION)
+    pool.close()
+    del pool
+    gc.collect()
+    assert gpu.left()["allocated"] == before + 1 + N  # it, and the maps
+    assert bytes(state[0])
+    del state
+    assert gpu.left()["allocated"] == before
 
 
 def test_states_outlive_their_pool(make_pool: Any) -> None:

@@ -165,6 +165,20 @@ def test_whoever_takes_results_over_in_another_stream_waits_for_them(kernels: Ke
     twin.close()
 
 
+def test_a_restore_without_memory_for_its_results_changes_nothing(kernels: Kernels) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    action = np.zeros(NUM_ENVS, np.int64)
+    saved = twin.envs.save(None, 0)
+    kept = twin.envs.step((action.ctypes.data,), 0)
+    before = twin.envs.save(None, 0).read(0)
+    for places in (None, np.arange(NUM_ENVS, dtype=np.int32)):
+        with memory_left(kernels, 600), pytest.raises(OutOfMemoryError):
+            twin.envs.load(saved, places, None, (action.ctypes.data,), 0, None, None, None)
+        assert twin.envs.save(None, 0).read(0) == before
+    del kept, saved
+    twin.close()
+
+
 def test_memory_that_may_still_be_read_is_not_written_to(kernels: Kernels) -> None:
     """Where nobody tells which streams read results, the GPU is waited for, once for several of them."""
     twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)

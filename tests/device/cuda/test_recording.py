@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepmill.errors import UsageError
+from stepmill.device.cuda.cuda_results import OnGpu
+from stepmill.errors import ResourceError, UsageError
 from support.host_kernels import Kernels, State, Twin
 
 NUM_ENVS = 4
@@ -70,14 +71,19 @@ def test_only_a_graph_step_can_be_recorded(kernels: Kernels, twin: Twin, name: s
 
 
 def test_results_that_are_dropped_meanwhile_are_no_part_of_it(kernels: Kernels, twin: Twin) -> None:
-    """An event in a graph tells nobody outside of it, so the next user of that memory waits for the stream."""
+    """An event in a graph tells nobody outside of it, so other streams do not get that memory."""
     batch = twin.envs.step(address(ACTION), RECORDED)
+    place = np.from_dlpack(OnGpu(batch, 0, 0)).ctypes.data
     recorded, waits = kernels.count("recorded"), kernels.count("stream_waits")
     with recording(kernels):
         del batch
+        kept = [twin.envs.step(address(ACTION), OTHER) for _ in range(2)]
+    kept += [twin.envs.step(address(ACTION), OTHER) for _ in range(2)]
     assert kernels.count("recorded") == recorded
-    twin.envs.step(address(ACTION), OTHER)
-    assert kernels.count("stream_waits") == waits + 1
+    assert kernels.count("stream_waits") == waits
+    assert place not in [np.from_dlpack(OnGpu(one, 0, 0)).ctypes.data for one in kept]
+    again = twin.envs.step(address(ACTION), RECORDED)
+    assert np.from_dlpack(OnGpu(again, 0, 0)).ctypes.data == place
 
 
 def test_envs_can_end_while_others_are_recorded(kernels: Kernels, twin: Twin) -> None:
@@ -102,3 +108,14 @@ def test_memory_that_a_graph_writes_to_stays_as_long_as_its_results(kernels: Ker
     del batch
     gc.collect()
     assert kernels.left() != before
+
+
+def test_what_the_driver_says_of_a_stream_is_told(kernels: Kernels, twin: Twin) -> None:
+    """An env that has written wildly, for instance: that nobody records is not what the user has to know."""
+    place = ctypes.c_int.in_dll(kernels.driver, "fake_broken")
+    place.value = 700
+    try:
+        with pytest.raises(ResourceError, match="GPU 0: error 700"):
+            twin.envs.step(address(ACTION), OTHER)
+    finally:
+        place.value = 0

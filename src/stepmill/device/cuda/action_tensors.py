@@ -36,11 +36,13 @@ class ActionTensors:
         parts = [self._readable(*pair) for pair in zip(leaves(action), self._types, strict=True)]
         return tuple(part.data_ptr() for part in parts), parts
 
-    def take_misfit(self) -> int | None:
-        """The env of the least id that was given a number that was changed, since this was asked. Waits."""
-        misfit, self._least_misfit = self._least_misfit, None
-        env = self._num_envs if misfit is None else int(misfit)
+    def misfit(self) -> int | None:
+        """The env of the least id that was given a number that was changed, since that was forgotten. Waits."""
+        env = self._num_envs if self._least_misfit is None else int(self._least_misfit)
         return env if env < self._num_envs else None
+
+    def forget_misfit(self) -> None:
+        self._least_misfit = None
 
     def _readable(self, part: Any, dtype: Any) -> Any:
         if part.layout is not self._torch.strided:
@@ -55,19 +57,24 @@ class ActionTensors:
     def _whole(self, part: Any, dtype: Any) -> Any:
         """The numbers that a type of whole numbers can hold; where others were given, the nearest, which is noted."""
         torch = self._torch
-        least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
         if part.dtype is torch.bool:
             return part
+        least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+        if part.dtype in (torch.uint16, torch.uint32):  # torch can do little with these
+            part = part.to(torch.int64)
+        elif part.dtype is torch.uint64:
+            part, least = part.contiguous().view(torch.int64), max(least, 0)  # those from 2**63 on are negative then
         if part.is_floating_point():
             # The last double below 2**63: that itself does not fit.
             nearest = part.double().round().nan_to_num(0.0).clamp(least, min(most, 2**63 - 1024))
-        elif torch.iinfo(part.dtype).min < least or torch.iinfo(part.dtype).max > most:
-            nearest = part.clamp(least, most)
         else:
-            return part
+            its = torch.iinfo(part.dtype)
+            if least <= its.min and its.max <= most:
+                return part
+            nearest = part.clamp(max(least, its.min), min(most, its.max))
         misfits = (part != nearest).reshape(self._num_envs, -1).any(1)
         ids = torch.arange(self._num_envs, device=part.device)
         misfit = torch.where(misfits, ids, self._num_envs).min()
         known = self._least_misfit
         self._least_misfit = misfit if known is None else torch.minimum(known, misfit)
-        return nearest
+        return nearest.to(torch.int64)

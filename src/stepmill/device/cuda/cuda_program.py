@@ -192,19 +192,27 @@ class CudaProgram:
         over: np.ndarray = np.frombuffer(self.envs.phases(self.stream()), np.uint8) == _ENDED
         return over
 
-    def take_bad(self) -> int | None:
-        """The env of the least id that was given a bad action since this was asked; None: none was. Waits."""
-        _, bad, _ = self.envs.notes(self.stream())
-        misfit = None if self._tensors is None else self._tensors.take_misfit()
-        found = [one for one in (bad, misfit) if one is not None]
-        self.envs.forget_bad()
-        return min(found, default=None)
+    def check_moment(self) -> None:
+        """Raises if nothing can be done now, because a CUDA graph is recorded."""
+        self.envs.refuse_recording(self.stream())
 
-    def take_failed(self) -> int | None:
-        """The env of the least id that has failed since this was asked; None: none has. Waits."""
-        _, _, failed = self.envs.notes(self.stream())
+    def bad(self) -> int | None:
+        """The env of the least id that was given a bad action since that was forgotten; None: none was. Waits."""
+        misfit = None if self._tensors is None else self._tensors.misfit()
+        _, bad, _ = self.envs.notes(self.stream())
+        return min((one for one in (bad, misfit) if one is not None), default=None)
+
+    def forget_bad(self) -> None:
+        if self._tensors is not None:
+            self._tensors.forget_misfit()
+        self.envs.forget_bad()
+
+    def failed(self) -> int | None:
+        """The env of the least id that has failed since that was forgotten; None: none has. Waits."""
+        return self.envs.notes(self.stream())[2]
+
+    def forget_failed(self) -> None:
         self.envs.forget_failed()
-        return failed
 
     def failures(self) -> int:
         """How many steps and resets have failed. Waits for the GPU."""

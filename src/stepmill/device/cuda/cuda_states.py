@@ -41,7 +41,6 @@ class StatesOnGpu:
             self.row_bytes += _Table.itemsize + program.longest_table
         self.seeds, self._stream, self._owner = seeds, program.stream, program.token
         self._table_word = program.table_word
-        self._envs = None if program.table_word is None else program.envs  # keeps what they read
         self._pid = os.getpid()
 
     def is_of(self, program: Any) -> bool:
@@ -57,7 +56,7 @@ class StatesOnGpu:
             raise ForkedError("these states are on a GPU, which a forked child cannot use: pickle them before the fork")
         words, rest = _rows(self.copies.read(self._stream()), len(self.seeds))
         rest["seed"] = self.seeds
-        parts = [words, rest] if self._envs is None else [words, rest, self._tables(words)]
+        parts = [words, rest] if self._table_word is None else [words, rest, self._tables(words)]
         rows = [np.ascontiguousarray(one).view(np.uint8).reshape(len(words), -1) for one in parts]
         return np.concatenate(rows, 1).tobytes()
 
@@ -66,8 +65,7 @@ class StatesOnGpu:
         addresses, which = np.unique(words[:, self._table_word], return_inverse=True)
         rows = np.zeros((len(addresses), self.row_bytes - 8 * words.shape[1] - _Rest.itemsize), np.uint8)
         for row, address in zip(rows, addresses.tolist(), strict=True):
-            assert self._envs is not None
-            content = self._envs.table(address, self._stream()) or b""
+            content = self.copies.table(address, self._stream()) or b""
             told = np.array(len(content), "<u8").tobytes() + content
             row[: len(told)] = np.frombuffer(told, np.uint8)
         return rows[which]

@@ -134,7 +134,9 @@ class EnvLibrary:
             flags = []
             for one in self.flags:
                 name, path = parts_of(one)
-                is_here = name in _PATH_FLAGS and os.path.isabs(path) and os.path.exists(moved(path))
+                # Others are what they were: a path that leads out of the folder would be anybody's.
+                is_inside = os.path.isabs(path) and os.path.commonpath([common, path]) == common
+                is_here = name in _PATH_FLAGS and is_inside and os.path.exists(moved(path))
                 flags.append(name + moved(path) if is_here else one)
             yield Path(moved(next(iter(self.sources)))), tuple(flags)
 
