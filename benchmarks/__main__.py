@@ -101,7 +101,7 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[
         if not found:  # a library is missing: what another environment has measured stays
             continue
         results["parts"][name] = found
-        results["measured"][name] = {key: results["machine"][key] for key in ("python", "packages", "date")}
+        results["measured"][name] = {key: results["machine"][key] for key in ("cpu", "python", "packages", "date")}
         results["effort"][name] = {"repeats": effort.repeats, "seconds": effort.seconds, "quick": effort.quick}
         store.save(path, results)
     console.print(f"wrote {store.shown(path)}" + (f"; failed: {', '.join(failed)}" if failed else ""))

@@ -20,7 +20,7 @@ from benchmarks.python_envs import LABELS, PEERS
 
 DOCUMENTS = (
     "README.md",
-    *(f"docs/{page}.md" for page in ("index", "performance", "figures", "own-envs", "sizing", "ray", "di-engine")),
+    *(f"docs/{page}.md" for page in ("index", "performance", "figures", "own-envs", "sizing", "ray", "di-engine", "cuda")),
 )
 MARKER = re.compile(r"(<!-- benchmark:([\w-]+)(?: ([\w-]+))? -->\n).*?(<!-- /benchmark:\2 -->)", re.DOTALL)
 NOTHING = "Not measured yet: `make bench` fills this in.\n"
@@ -72,7 +72,7 @@ def _table(name: str, results: Results) -> str | None:
         return None
     with_what = measured(results, part)
     versions = f"{plots.versions(results, part)}; Python {with_what['python']}; {with_what['date']}"
-    return f"{plots.place(results)}; {versions}:\n\n{table.markdown()}"
+    return f"{plots.place(results, part)}; {versions}:\n\n{table.markdown()}"
 
 
 def _plot(plot: str, results: Results, folder: Path, images: Path) -> str | None:

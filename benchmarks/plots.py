@@ -466,8 +466,9 @@ def subtitle(results: Results, part: str, gymnasium: bool) -> str:
     return f"{place(results)}; {versions(results, part, leave=leave)}, Python {python}; log scale"
 
 
-def place(results: Results) -> str:
-    machine = results["machine"]
+def place(results: Results, part: str = "sync") -> str:
+    """The machine on which a part was measured: those with so many cores may have different processors."""
+    machine = {**results["machine"], **measured(results, part)}
     return f"{machine['cores']} cores, {machine['cpu'] or machine['architecture']}"
 
 
@@ -490,6 +491,9 @@ OTHERS_VERSIONED = {
     "gpu-copies": (VERSIONED[0], ("torch", "torch")),
     "ding": (*VERSIONED[::2], ("DI-engine", "DI-engine")),
     "ray": (VERSIONED[0], ("ray", "Ray")),
+    "xla": (*VERSIONED[:2], ("jax", "JAX")),
+    "worlds": (VERSIONED[0], ("jax", "JAX")),
+    "cuda": (VERSIONED[0], ("torch", "torch"), ("jax", "JAX")),
 }
 
 

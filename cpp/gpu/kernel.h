@@ -51,14 +51,12 @@ constexpr int total() {
 
 // Between memory of the GPU and bytes in registers. These hold numbers of any type, and the compiler may take it that no
 // number is read as another: so they are copied as bytes.
-//
-// The compiler would put off what only some threads need, and they would wait for it alone: so it is told to take it now.
 template <int bytes, int times>
-STEPMILL_INLINE void take_row_now(std::byte* to, const void* from) {
-  using Piece = PieceOf<bytes % 8 == 0 ? 8 : bytes>;
+STEPMILL_INLINE void take_row(std::byte* to, const void* from) {
+  using Piece = PieceOf<bytes>;
   STEPMILL_UNROLL_BY(times)
   for (int i = 0; i < bytes; i += static_cast<int>(sizeof(Piece))) {
-    const Piece piece = *reinterpret_cast<const volatile Piece*>(static_cast<const std::byte*>(from) + i);
+    const Piece piece = *reinterpret_cast<const Piece*>(static_cast<const std::byte*>(from) + i);
     memcpy(to + i, &piece, sizeof(Piece));
   }
 }
@@ -88,7 +86,7 @@ template <class Sizes, int leaf = 0, int offset = 0>
 STEPMILL_INLINE void load_row(std::byte* bytes, const void* const* columns, std::int64_t row) {
   if constexpr (leaf < Sizes::kCount) {
     constexpr int size = Sizes::kBytes[leaf];
-    take_row_now<size, unrolled(Sizes::pieces())>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
+    take_row<size, unrolled(Sizes::pieces())>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
     load_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
   }
 }
@@ -211,7 +209,7 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   if (id >= a.num_envs || (a.which && !a.which[id])) return;
   arguments_of_block() = &a;
 
-  // All that every env needs, before anything asks what is in it: so a thread waits for memory once.
+  // All that every env needs: a thread waits once for what it has asked for.
   alignas(16) std::byte action[total<Action>()];
   load_row<Action>(action, a.action, id);
   Memory<E> memory;
