@@ -20,7 +20,10 @@ from benchmarks.python_envs import LABELS, PEERS
 
 DOCUMENTS = (
     "README.md",
-    *(f"docs/{page}.md" for page in ("index", "performance", "figures", "own-envs", "sizing", "ray", "di-engine", "cuda")),
+    *(
+        f"docs/{page}.md"
+        for page in ("index", "performance", "figures", "own-envs", "sizing", "ray", "di-engine", "cuda")
+    ),
 )
 MARKER = re.compile(r"(<!-- benchmark:([\w-]+)(?: ([\w-]+))? -->\n).*?(<!-- /benchmark:\2 -->)", re.DOTALL)
 NOTHING = "Not measured yet: `make bench` fills this in.\n"
