@@ -97,6 +97,25 @@ def test_a_signal_handler_that_raises_loses_nothing(gpu: HostGpu, make: Any, nam
     assert at_every_point(attempt, __file__) > 20
 
 
+def test_a_refused_send_that_is_interrupted_changes_nothing(gpu: HostGpu, make: Any) -> None:
+    pool = make(TASK, num_envs=N, seed=7, backend="cuda")
+    pool.reset()
+
+    def attempt(alarms: Alarms) -> None:
+        pool.send(ACTION)
+        try:
+            with alarms, pytest.raises(errors.InFlightError):
+                pool.send(ACTION, np.arange(N))
+        except Alarm:
+            pass
+        assert pool.in_flight == list(range(N))
+        pool.recv()
+        assert len(pool.step(ACTION)) == 5
+        assert pool.in_flight == []
+
+    assert at_every_point(attempt, __file__) > 5
+
+
 def test_an_interrupt_while_a_pool_is_made(gpu: HostGpu) -> None:
     gc.collect()
     before = gpu.left()

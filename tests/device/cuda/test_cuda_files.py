@@ -114,6 +114,16 @@ def test_flags_that_the_preprocessor_reads(both: Make, tmp_path: Path, monkeypat
     assert_shows(both, library, 2000 + 100 + 20 + 3 + 7 + 0.5 + 6)
 
 
+def test_paths_outside_of_the_author_s_folders_stay_what_they_are(tmp_path: Path) -> None:
+    """Where files are laid out in another folder, a way out of it could lead into anybody's."""
+    (tmp_path / "mine").mkdir()
+    flags = ["-I/", f"-I{tmp_path}", f"-I{tmp_path / 'mine'}"]
+    library = stepmill.compile(own_env(tmp_path / "mine/own.h"), flags=flags)
+    with library.laid_out() as (file, found):
+        assert found[:2] == tuple(flags[:2])
+        assert Path(found[2].removeprefix("-I")) == file.parent
+
+
 def test_other_flags_make_another_kernel(both: Make, gpu: HostGpu, tmp_path: Path) -> None:
     own = own_env(tmp_path / "own.h", head=SIDES, **shows("SIDES"))
     assert_shows(both, own, 2.0)

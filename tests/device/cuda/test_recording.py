@@ -13,6 +13,7 @@ import pytest
 
 from stepmill.device.cuda.cuda_results import OnGpu
 from stepmill.errors import ResourceError, UsageError
+from support.cuda_pools import HostGpu
 from support.host_kernels import Kernels, State, Twin
 
 NUM_ENVS = 4
@@ -119,3 +120,21 @@ def test_what_the_driver_says_of_a_stream_is_told(kernels: Kernels, twin: Twin) 
             twin.envs.step(address(ACTION), OTHER)
     finally:
         place.value = 0
+
+
+def test_a_pool_refuses_what_cannot_be_recorded_before_anything_changes(
+    kernels: Kernels, gpu: HostGpu, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    pool = make("Taxi-v3", num_envs=NUM_ENVS, backend="cuda", output="torch")
+    pool.reset()
+    monkeypatch.setattr(pool._engine.program, "stream", lambda: RECORDED)
+    before = pool.step(torch.zeros(NUM_ENVS, dtype=torch.int64))[4]["elapsed_step"].tolist()
+    with recording(kernels):
+        for call in (lambda: pool.step(torch.full((NUM_ENVS,), 0.5)), pool.reset, pool.save, pool.check, pool.close):
+            with pytest.raises(UsageError, match="only graph_step can be a part"):
+                call()
+    pool.check()  # a half is no action, but nobody acted
+    assert not pool.closed
+    after = pool.step(torch.zeros(NUM_ENVS, dtype=torch.int64))[4]["elapsed_step"].tolist()
+    assert after == [one + 1 for one in before]
