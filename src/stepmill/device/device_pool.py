@@ -193,7 +193,6 @@ class DevicePool(Uncopyable):
         return result
 
     def _send(self, action: Any, env_id: Any) -> None:
-        self.program.check_moment()
         moved = self._on_device(action) if env_id is None else None
         ids = None
         if moved is None:
@@ -505,14 +504,14 @@ class DevicePool(Uncopyable):
         return self.use(self._figures)
 
     def _figures(self) -> dict[str, Any]:
-        self._check()
+        failures = self._check()
         seconds = time.monotonic() - self._made_at
         now = self.standing
         return {
             "batches": now.batches,
             "steps": now.steps,
             "episodes": self.program.episodes(),
-            "failures": self.program.failures(),
+            "failures": failures,
             "restarts": 0,
             "steps_per_second": now.steps / seconds,
             "in_flight": self.in_flight_count,
@@ -523,8 +522,10 @@ class DevicePool(Uncopyable):
         """Raises if an env had a bad action on the device, or failed, since this was asked. Waits for the device."""
         self.use(self._check)
 
-    def _check(self) -> None:
-        bad = self.program.bad()
+    def _check(self) -> int:
+        """Raises what ``check`` raises; else returns how many steps and resets have ever failed."""
+        notes: tuple[int, int | None, int | None] = self.program.notes()
+        failures, bad, failed = notes
         if bad is not None:
             misused = ActionError(
                 f"env {bad} was given an action outside {self.source.action_space}, in an array on the device, which "
@@ -533,7 +534,6 @@ class DevicePool(Uncopyable):
             )
             self.program.forget_bad()
             raise misused
-        failed = self.program.failed()
         if failed is not None:
             error = EnvError(
                 f"env {failed} failed: its code threw an exception that a GPU cannot show. info['abnormal'] marks the "
@@ -543,6 +543,7 @@ class DevicePool(Uncopyable):
             )
             self.program.forget_failed()  # of a GPU: worlds do not fail
             raise error
+        return failures
 
     def functional(self) -> Any:
         """The rules of this pool as pure functions."""

@@ -178,21 +178,14 @@ class JaxProgram:
     def check_moment(self) -> None:
         """A program can be called at any time."""
 
-    def bad(self) -> int | None:
-        """The first env that was given a bad action since that was forgotten; None: none was. Waits for the device."""
+    def notes(self) -> tuple[int, int | None, None]:
+        """As of ``CudaProgram``: the functions of a world do not fail. Waits for the device."""
         bad = np.flatnonzero(np.asarray(self.whole().notes.bad))
-        return int(bad[0]) if len(bad) else None
+        return 0, int(bad[0]) if len(bad) else None, None
 
     def forget_bad(self) -> None:
         none = self.on_device(np.zeros(self.rules.num_envs, bool))
         self.now = self.now._replace(notes=self.now.notes._replace(bad=none))
-
-    def failed(self) -> None:
-        """The functions of a world raise nothing."""
-
-    def failures(self) -> int:
-        """Nor do they fail."""
-        return 0
 
     def read_options(self, options: Mapping[str, Any] | None) -> None:
         """Options of a reset, of which worlds have none."""

@@ -21,7 +21,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 def made_of(target: str, given: Any) -> tuple[Any, int | None]:
     """The tensor that a kernel is given, and the first env whose number was changed."""
-    action = ActionTensors([ArrayLeaf("", LeafKind.BOX, target, ())], len(given))
+    action = ActionTensors([ArrayLeaf("", LeafKind.BOX, target, ())], len(given), lambda: None)
     _, kept = action.addresses(given)
     misfit = action.misfit()
     assert action.misfit() == misfit
@@ -65,7 +65,7 @@ def test_no_whole_number(number: float) -> None:
 
 
 def test_the_least_env_of_several_steps_is_told() -> None:
-    action = ActionTensors([ArrayLeaf("", LeafKind.BOX, "int8", (2,))], 3)
+    action = ActionTensors([ArrayLeaf("", LeafKind.BOX, "int8", (2,))], 3, lambda: None)
     for rows in ([[0, 1], [2, 3], [4, 500]], [[0, 1], [-300, 3], [4, 5]], [[0, 1], [2, 3], [400, 5]]):
         action.addresses(torch.tensor(rows))
     assert action.misfit() == 1

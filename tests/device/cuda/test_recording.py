@@ -126,9 +126,9 @@ def test_a_pool_refuses_what_cannot_be_recorded_before_anything_changes(
     kernels: Kernels, gpu: HostGpu, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr("stepmill.device.open._gpu_and_stream", lambda settings: (0, lambda: RECORDED))
     pool = make("Taxi-v3", num_envs=NUM_ENVS, backend="cuda", output="torch")
     pool.reset()
-    monkeypatch.setattr(pool._engine.program, "stream", lambda: RECORDED)
     before = pool.step(torch.zeros(NUM_ENVS, dtype=torch.int64))[4]["elapsed_step"].tolist()
     with recording(kernels):
         for call in (lambda: pool.step(torch.full((NUM_ENVS,), 0.5)), pool.reset, pool.save, pool.check, pool.close):

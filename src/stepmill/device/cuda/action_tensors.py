@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepmill.errors import ActionError
@@ -19,20 +19,19 @@ class ActionTensors:
     Args:
         action: The arrays of an action.
         num_envs: The rows of each.
+        check_moment: Raises if nothing can be computed now. Called before tensors are converted or copied.
     """
 
-    def __init__(self, action: Sequence[ArrayLeaf], num_envs: int) -> None:
+    def __init__(self, action: Sequence[ArrayLeaf], num_envs: int, check_moment: Callable[[], None]) -> None:
         self._torch = require(*TORCH, "output='torch'")
         self._types = [getattr(self._torch, leaf.dtype) for leaf in action]
-        self._num_envs = num_envs
+        self._num_envs, self._check_moment = num_envs, check_moment
         self._least_misfit: Any = None  # the least env that was given what its type cannot hold; num_envs: none
 
     def addresses(self, action: Any) -> tuple[tuple[int, ...], Any]:
         """Where the arrays of an action are, and what keeps them there."""
-        if getattr(action, "dtype", None) is self._types[0] and action.is_contiguous():
-            address = action.data_ptr()
-            if address and not address % ALIGNMENT:
-                return (address,), action
+        if getattr(action, "dtype", None) is self._types[0] and _is_ready(action):
+            return (action.data_ptr(),), action
         parts = [self._readable(*pair) for pair in zip(leaves(action), self._types, strict=True)]
         return tuple(part.data_ptr() for part in parts), parts
 
@@ -47,6 +46,9 @@ class ActionTensors:
     def _readable(self, part: Any, dtype: Any) -> Any:
         if part.layout is not self._torch.strided:
             raise ActionError(f"action: expected a dense tensor, got one in the layout {part.layout}: call to_dense()")
+        if part.dtype is dtype and _is_ready(part):
+            return part
+        self._check_moment()
         if part.dtype is not dtype:
             part = (part if dtype.is_floating_point else self._whole(part, dtype)).to(dtype)
         part = part.contiguous()
@@ -78,3 +80,11 @@ class ActionTensors:
         known = self._least_misfit
         self._least_misfit = misfit if known is None else torch.minimum(known, misfit)
         return nearest.to(torch.int64)
+
+
+def _is_ready(part: Any) -> bool:
+    """Whether a kernel can read a tensor of the right type where it is."""
+    if not part.is_contiguous():
+        return False
+    address = part.data_ptr()
+    return bool(address or not part.numel()) and not address % ALIGNMENT

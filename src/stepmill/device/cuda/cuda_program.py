@@ -82,7 +82,10 @@ class CudaProgram:
         self._batch: Any = None  # of the last step
         self._seen: Any = None  # the last batch that was handed out; until then, one takes the rows of more envs
         self._of_graphs: Any = None  # the batch that all calls of graph_step fill
-        self._tensors = ActionTensors(action, self.num_envs) if settings.output == "torch" else None
+        self._tensors: ActionTensors | None = None
+        if settings.output == "torch":
+            envs = self.envs  # and not this object: a cycle would keep the GPU's memory
+            self._tensors = ActionTensors(action, self.num_envs, lambda: envs.refuse_recording(stream()))
 
     @property
     def stands(self) -> object:
@@ -196,27 +199,22 @@ class CudaProgram:
         """Raises if nothing can be done now, because a CUDA graph is recorded."""
         self.envs.refuse_recording(self.stream())
 
-    def bad(self) -> int | None:
-        """The env of the least id that was given a bad action since that was forgotten; None: none was. Waits."""
+    def notes(self) -> tuple[int, int | None, int | None]:
+        """How many steps and resets have failed, and which envs have had bad actions and failed. Waits for the GPU.
+
+        Of those envs, the one of the least id each, since it was forgotten; None: none.
+        """
         misfit = None if self._tensors is None else self._tensors.misfit()
-        _, bad, _ = self.envs.notes(self.stream())
-        return min((one for one in (bad, misfit) if one is not None), default=None)
+        failures, bad, failed = self.envs.notes(self.stream())
+        return failures, min((one for one in (bad, misfit) if one is not None), default=None), failed
 
     def forget_bad(self) -> None:
         if self._tensors is not None:
             self._tensors.forget_misfit()
         self.envs.forget_bad()
 
-    def failed(self) -> int | None:
-        """The env of the least id that has failed since that was forgotten; None: none has. Waits."""
-        return self.envs.notes(self.stream())[2]
-
     def forget_failed(self) -> None:
         self.envs.forget_failed()
-
-    def failures(self) -> int:
-        """How many steps and resets have failed. Waits for the GPU."""
-        return self.envs.notes(self.stream())[0]
 
     def episodes(self) -> int:
         """How many have ended. Waits for the GPU."""
