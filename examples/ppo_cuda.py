@@ -1,6 +1,6 @@
 """PPO where nothing leaves the GPU: envs, networks and learning, an update of all three as one CUDA graph.
 
-    pip install 'stepmill[torch,cuda]'
+    pip install 'stepmill[torch]' && pip install 'stepmill[cuda]'  # in this order: docs/cuda.md
     python examples/ppo_cuda.py                                 # CartPole-v1, solved at 475, in seconds
     python examples/ppo_cuda.py --num-envs 16384 --seed 3
     python examples/ppo_cuda.py --backend thread --num-envs 256  # without a GPU: envs on C++ threads

@@ -11,8 +11,6 @@
 // A failure of an env is an ending too: the row is truncated and abnormal, and the next action resets the env in every
 // mode except `disabled`.
 //
-// `Stepper<E>` is compiled for each env class, so that the loop over a chunk inlines its `step`.
-//
 // An env whose answer is not there yet says `is_suspended`. The same action is then done once more, from the beginning,
 // with everything as it was before, when the answer is there: the env gives it at once, and may be suspended again later.
 #pragma once

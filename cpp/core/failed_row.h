@@ -1,4 +1,5 @@
-// The row of an env that has no step to show. Only this file writes such rows, wherever the env ran.
+// The row of an env that has no step to show. Only this file writes such rows, wherever the env ran; but for a thread of a
+// GPU that fails, which has lost what it would call this with (`gpu/kernel.h`).
 #pragma once
 
 #include <cstddef>

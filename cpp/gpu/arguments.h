@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "core/env/env_table.h"
+
 namespace stepmill::gpu {
 
 // An action, an observation and the infos have at most so many arrays each.
@@ -17,16 +19,18 @@ inline constexpr int kBlock = 128;
 // A generator: its state and increment, the high words first, and the half that is left.
 using Random = std::uint64_t[5];
 
-// What of an env is seldom needed: when it draws, and when an episode begins or ends. Two sectors of memory.
+// What of an env is seldom needed: when it draws, and when an episode begins or ends. Two sectors of memory; and two more
+// for the options of its next reset.
 struct alignas(64) Seldom {
   Random random;
-  std::uint32_t resets, ended;  // how often the env was reset, and how many of its episodes have ended
-  unsigned long long episode;   // episodes that have begun
-  std::uint64_t seed;           // of the next reset, if the phase says so
+  std::uint64_t seed;        // of the next reset, if the phase says so
+  std::uint32_t ended;       // how many episodes have
+  std::uint32_t option_mask;
+  double option[SM_MAX_RESET_OPTIONS];  // of the next reset, likewise
 };
 
-// Of the word of an env's phase: sm_phase is below it, consecutive failures are in the high half.
-inline constexpr std::uint32_t kHasSeed = 1 << 8;
+// Of the word of an env's phase: sm_phase is below them, consecutive failures are in the high half.
+inline constexpr std::uint32_t kHasSeed = 1 << 8, kHasOptions = 1 << 9;
 
 struct Envs {
   std::uint64_t* memory;  // of the env class's objects
@@ -84,6 +88,7 @@ struct Copy {
   std::int64_t words;                 // of an env's memory
   const std::int32_t *from_index, *to_index;
   std::int32_t num_envs;  // that are copied
+  bool goes_on_counting;  // whether envs there keep the number of their episodes, which belongs to the pool; else it is 0
 };
 
 // Takes what was noted: after that, nothing is.

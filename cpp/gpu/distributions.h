@@ -54,7 +54,7 @@ inline double standard_normal(Bits& bits) {
     const double x = static_cast<double>(place) * kNormalWidth[layer];
     if (place < kNormalInside[layer]) return is_negative ? -x : x;
     if (layer == 0) {
-      for (;;) {  // the tail; its sign is another bit
+      for (;;) {  // the tail, where the last bit is that of whose log1p it is; its sign is another bit
         const double beyond = -(1.0 / kNormalRight) * ::log1p(-bits.random());
         const double height = -::log1p(-bits.random());
         if (height + height > beyond * beyond)

@@ -223,26 +223,33 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   state.phase = static_cast<std::uint8_t>(phase);
   state.command = a.command ? a.command[id] : static_cast<std::uint8_t>(SM_STEP);
   state.failures = static_cast<std::uint16_t>(phase >> 16);
-  state.episode = 0;        // added to what it was
-  std::int64_t resets = 0;  // likewise
+  state.episode = 0;        // nobody asks for it here,
+  std::int64_t resets = 0;  // nor for this
   sm_reset_request request{};
-  if (a.has_seed && a.has_seed[id]) {  // kept until a reset has gone well
+  // Seeds and options are kept until a reset has gone well.
+  if (a.has_seed && a.has_seed[id]) {
     seldom.seed = a.seed[id];
     a.envs.phase[id] = phase |= kHasSeed;
+  }
+  if (state.command == SM_RESET) {
+    seldom.option_mask = a.option_mask;
+    STEPMILL_UNROLL
+    for (int i = 0; a.option && i < SM_MAX_RESET_OPTIONS; ++i) seldom.option[i] = a.option[i];
+    a.envs.phase[id] = phase = a.option_mask ? phase | kHasOptions : phase & ~kHasOptions;
   }
   if (phase & kHasSeed) {
     request.has_seed = 1;
     request.seed = seldom.seed;
   }
-  if (a.option) {
-    request.option_mask = a.option_mask;
+  if (phase & kHasOptions) {
+    request.option_mask = seldom.option_mask;
     STEPMILL_UNROLL
-    for (int i = 0; i < SM_MAX_RESET_OPTIONS; ++i) request.option[i] = a.option[i];
+    for (int i = 0; i < SM_MAX_RESET_OPTIONS; ++i) request.option[i] = seldom.option[i];
   }
 
   // Its row.
   alignas(16) std::byte observation[total<Observation>()], final_observation[total<Observation>()];
-  alignas(16) std::byte info[total<Info>()], final_info[total<Info>()];
+  alignas(16) std::byte info[total<Info>()] = {}, final_info[total<Info>()] = {};  // 0 where an env says nothing
   void *observations[Observation::kCount + 1], *final_observations[Observation::kCount + 1];
   void *infos[Info::kCount + 1], *final_infos[Info::kCount + 1], *actions[Action::kCount + 1];
   place<Observation>(observations, observation);
@@ -304,11 +311,10 @@ STEPMILL_INLINE void advance(const Arguments& a) {
   a.envs.episode_return[id] = state.episode_return;
   a.envs.elapsed[id] = state.elapsed;
   const std::uint32_t phase_now =
-      state.phase | (request.has_seed ? kHasSeed : 0) | static_cast<std::uint32_t>(state.failures) << 16;
+      state.phase | (request.has_seed ? kHasSeed : 0) | (request.option_mask ? kHasOptions : 0) |
+      static_cast<std::uint32_t>(state.failures) << 16;
   if (phase_now != phase) a.envs.phase[id] = phase_now;
-  // Nobody else writes these, but adding in this way needs no waiting for what they were.
-  if (state.episode) atomicAdd(&seldom.episode, static_cast<unsigned long long>(state.episode));
-  if (resets) atomicAdd(&seldom.resets, static_cast<unsigned>(resets));
+  // Nobody else writes it, but adding in this way needs no waiting for what it was.
   if (ended) atomicAdd(&seldom.ended, 1u);
 
   give<Form>(a.results, id, columns, observation, info, has_info, false);
@@ -335,6 +341,8 @@ template <class Form>
       memset(static_cast<std::byte*>(to.observation[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
     }
     for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) {
+      const std::int64_t bytes = Form::Info::kWide[leaf];
+      memset(static_cast<std::byte*>(to.info[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
       to.has_info[leaf][id] = 0;
       if (Form::kAutoreset == SM_SAME_STEP) to.has_final_info[leaf][id] = 0;
     }
@@ -349,7 +357,8 @@ template <class Form>
     to.episode_return[id] = 0;
   }
   a.envs.elapsed[id] = remains.elapsed;
-  a.envs.phase[id] = SM_ENDED | (remains.was_reset ? 0 : phase & kHasSeed) | (failures < SM_MOST_FAILURES ? failures + 1 : failures) << 16;
+  a.envs.phase[id] = SM_ENDED | (remains.was_reset ? 0 : phase & (kHasSeed | kHasOptions)) |
+                     (failures < SM_MOST_FAILURES ? failures + 1 : failures) << 16;
   if (remains.has_drawn)
     for (int i = 0; i < 5; ++i) a.envs.seldom[id].random[i] = remains.random[i];
   atomicAdd(&a.notes->failures, 1ULL);
@@ -362,7 +371,9 @@ inline void copy_env(const Copy& c) {
   if (i >= c.num_envs) return;
   const std::int64_t from = c.from_index ? c.from_index[i] : i, to = c.to_index ? c.to_index[i] : i;
   for (std::int64_t w = 0; w < c.words; ++w) c.to.memory[w * c.to_count + to] = c.from.memory[w * c.from_count + from];
+  const std::uint32_t ended = c.goes_on_counting ? c.to.seldom[to].ended : 0;
   c.to.seldom[to] = c.from.seldom[from];
+  c.to.seldom[to].ended = ended;
   c.to.episode_return[to] = c.from.episode_return[from];
   c.to.elapsed[to] = c.from.elapsed[from];
   c.to.phase[to] = c.from.phase[from];

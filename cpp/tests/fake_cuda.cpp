@@ -95,11 +95,17 @@ int fake_allocated = 0, fake_events = 0, fake_modules = 0, fake_launches = 0, fa
 void* fake_recording = nullptr;  // the stream that is recorded into a CUDA graph
 int fake_recorded = 0;           // events that were recorded into it
 int fake_broken = 0;             // what streams say
+int fake_launch_refused = 0;     // what launches say
 thread_local int recording_mode = 0;
 
 // What the driver refuses meanwhile, unless the thread has said that it does it apart from that.
 bool is_refused() { return fake_recording && recording_mode != 2; }
 
+int fake_cuda = 13000;
+int cuDriverGetVersion(int* version) {
+  *version = fake_cuda;
+  return kSuccess;
+}
 int cuDeviceGetAttribute(int* value, int, int) {
   *value = 9;
   return kSuccess;
@@ -156,6 +162,7 @@ int cuMemsetD8Async(unsigned long long to, unsigned char value, std::size_t byte
 int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
                    void** arguments, void**) {
   if (depth == 0) return kNoContext;
+  if (fake_launch_refused) return fake_launch_refused;
   ++fake_launches;
   reinterpret_cast<void (*)(const void*)>(function)(arguments[0]);
   return kSuccess;

@@ -55,7 +55,16 @@ SM_STEP, SM_RESET, SM_OBSERVE = 0, 1, 2
 
 # What the engine keeps of an env: its standing, the request of its next reset, its generator, how often it was reset.
 _SAVED = struct.Struct("<diBBHq 64x 4QII q")
-SELDOM = np.dtype([("random", "<u8", 5), ("resets", "<u4"), ("ended", "<u4"), ("episode", "<u8"), ("seed", "<u8")])
+SELDOM = np.dtype(
+    [
+        ("random", "<u8", 5),
+        ("seed", "<u8"),
+        ("ended", "<u4"),
+        ("option_mask", "<u4"),
+        ("option", "<f8", 6),
+        ("_", "V24"),
+    ]
+)
 
 
 def definitions() -> list[str]:
@@ -218,10 +227,9 @@ class State:
             np.zeros(num_envs, np.uint32),
         )
         for i, one in enumerate(saved):
-            total, elapsed, phase, _, failures, episode, *random, has_half, half, resets = _SAVED.unpack_from(one)
+            total, elapsed, phase, _, failures, _, *random, has_half, half, _ = _SAVED.unpack_from(one)
             state.episode_return[i], state.elapsed[i], state.phase[i] = total, elapsed, phase | failures << 16
             state.seldom[i]["random"] = [*random, has_half | half << 32]
-            state.seldom[i]["resets"], state.seldom[i]["episode"] = resets, episode
             state.memory[:, i] = np.frombuffer(one[_SAVED.size :].ljust(8 * words, b"\0"), np.uint64)
         return state
 

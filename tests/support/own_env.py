@@ -19,7 +19,7 @@ class %(name)s {
     return spec;
   }
   explicit %(name)s(const stepmill::Config&) {}
-  void reset(stepmill::Rng& rng, const stepmill::Options&) { %(reset)s }
+  void reset(stepmill::Rng& rng, const stepmill::Options& options) { %(reset)s }
   stepmill::Outcome step(const stepmill::ActionRow& action, stepmill::Rng& rng) { %(step)s }
   void observe(const stepmill::Row& row) const { %(observe)s }
 

@@ -2,6 +2,7 @@
 
 #include "bindings/gpu/gpu_object.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <type_traits>
 
@@ -105,6 +107,105 @@ GpuEnvs::State state_in(nb::tuple given) {
           values_in<std::int32_t>(given[3]), values_in<std::uint32_t>(given[4])};
 }
 
+nb::object content_of(GpuEnvs& envs, const GpuEnvs::Tables& tables, std::uintptr_t address, std::uintptr_t stream) {
+  const std::size_t size = tables.size_at(address);
+  if (size == 0) return nb::none();
+  return bytes_with(size, [&](std::span<std::byte> to) {
+    const nb::gil_scoped_release released;
+    envs.copy_to_host(to.data(), address, to.size(), stream_of(stream));
+  });
+}
+
+// The arrays of a batch, in the order of GpuEnvs::Fixed.
+std::shared_ptr<const GpuColumns> columns_of(const EnvSpec& spec, std::int32_t num_envs, bool same_step,
+                                             std::int32_t memory_kind) {
+  auto columns = std::make_shared<GpuColumns>(GpuColumns{{}, memory_kind});
+  const auto add = [&](DType dtype, std::vector<std::int64_t> shape = {}) {
+    shape.insert(shape.begin(), num_envs);
+    columns->all.push_back({dtype, std::move(shape)});
+  };
+  for (int times = same_step ? 2 : 1; times > 0; --times) {
+    for (const Leaf& leaf : spec.observation) add(leaf.dtype, leaf.shape);
+    for (const Leaf& leaf : spec.info) add(leaf.dtype, leaf.shape);
+    for (std::size_t i = 0; i < spec.info.size(); ++i) add(DType::kBool);
+  }
+  for (const DType dtype : {DType::kFloat32, DType::kBool, DType::kBool, DType::kBool, DType::kBool, DType::kInt32,
+                            DType::kInt32, DType::kInt32, DType::kFloat64})
+    add(dtype);
+  return columns;
+}
+
+// Envs as the host builds them. One object stands for all that are alike: those with one configuration, unless they read
+// tables of their own.
+class HostObjects {
+ public:
+  HostObjects(const sm_env_table& table, nb::handle configs) : table_(table) {
+    std::vector<ConfigRun> runs = read_runs(table, configs, nb::none());
+    all_differ_ = runs.size() > 1;
+    if (!all_differ_) {
+      built_ = build_envs(table, {{runs[0].config, 1}});
+      all_differ_ = object(0).read != nullptr;
+    }
+    if (all_differ_) built_ = build_envs(table, runs);
+  }
+
+  std::size_t words() const { return (static_cast<std::size_t>(object(0).object_bytes) + 7) / 8; }
+  // Where in an object the address of the table is that it reads; -1 if it reads none.
+  std::int64_t table_offset() const {
+    const sm_env_memory first = object(0);
+    return first.read ? first.read_offset : -1;
+  }
+
+  // All envs before their first reset. What they read is put into `tables`.
+  GpuEnvs::State fresh(const std::vector<std::uint64_t>& seeds, GpuEnvs::Tables& tables) const {
+    const std::size_t count = seeds.size(), words = this->words();
+    const std::map<const void*, GpuEnvs::Address> places = kept_in(tables, count);
+    GpuEnvs::State state{std::vector<std::uint64_t>(words * count), std::vector<gpu::Seldom>(count),
+                         std::vector<double>(count), std::vector<std::int32_t>(count),
+                         std::vector<std::uint32_t>(count, SM_FRESH | gpu::kHasSeed)};
+    std::vector<std::uint64_t> content(words);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i == 0 || all_differ_) {
+        const sm_env_memory memory = object(i);
+        std::memcpy(content.data(), memory.object, static_cast<std::size_t>(memory.object_bytes));
+        if (memory.read) {
+          const GpuEnvs::Address place = places.at(memory.read);
+          std::memcpy(reinterpret_cast<std::byte*>(content.data()) + memory.read_offset, &place, sizeof(place));
+        }
+      }
+      for (std::size_t w = 0; w < words; ++w) state.memory[w * count + i] = content[w];
+      state.seldom[i].seed = seeds[i];
+    }
+    return state;
+  }
+
+ private:
+  sm_env_memory object(std::size_t env) const {
+    sm_env_memory memory{};
+    table_.memory(built_->envs(), static_cast<std::int32_t>(env), &memory);
+    return memory;
+  }
+
+  std::map<const void*, GpuEnvs::Address> kept_in(GpuEnvs::Tables& tables, std::size_t count) const {
+    std::map<const void*, GpuEnvs::Address> places;
+    std::vector<std::span<const std::byte>> contents;
+    for (std::size_t i = 0; i < (all_differ_ ? count : 1); ++i) {
+      const sm_env_memory memory = object(i);
+      if (!memory.read || !places.try_emplace(memory.read, contents.size()).second) continue;
+      contents.emplace_back(static_cast<const std::byte*>(memory.read), static_cast<std::size_t>(memory.read_bytes));
+    }
+    if (contents.empty()) return places;
+    const nb::gil_scoped_release released;
+    const auto addresses = tables.keep(contents, nullptr);
+    for (auto& [_, place] : places) place = addresses[place];
+    return places;
+  }
+
+  const sm_env_table& table_;
+  bool all_differ_;
+  std::unique_ptr<EnvSet> built_;
+};
+
 }  // namespace
 
 template <class Managed>
@@ -191,80 +292,26 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
     raise("UnsupportedError", std::string(table.name) + " cannot be copied to a GPU: its class does not say kPlainMemory");
   const auto num_envs = static_cast<std::int32_t>(seeds.size());
   const EnvSpec spec = read_native_spec(table, read_config(table, configs[0]), {});
-
-  // One object stands for all that are alike: those with one configuration, unless they read tables of their own.
-  std::vector<ConfigRun> runs = read_runs(table, configs, nb::none());
-  const auto object_of = [&table](const void* envs, std::int32_t index) {
-    sm_env_memory memory{};
-    table.memory(envs, index, &memory);
-    return memory;
-  };
-  bool all_differ = runs.size() > 1;
-  if (!all_differ) {
-    const auto one = build_envs(table, {{runs[0].config, 1}});
-    all_differ = object_of(one->envs(), 0).read != nullptr;
-  }
-  if (!all_differ) runs[0].count = 1;
-  const auto built = build_envs(table, runs);
-
   if (std::max({spec.observation.size(), spec.action.size(), spec.info.size()}) > gpu::kMostArrays)
     throw std::invalid_argument(std::string(table.name) + ": expected at most " + std::to_string(gpu::kMostArrays) + " arrays");
+  const HostObjects objects(table, configs);
 
   GpuForm form;
   for (const Leaf& leaf : spec.observation) form.observation.push_back(leaf.row_bytes());
   for (const Leaf& leaf : spec.info) form.info.push_back(leaf.row_bytes());
-  for (const Leaf& leaf : spec.action) form.action.push_back(leaf.row_bytes());
-  const std::int64_t object_bytes = object_of(built->envs(), 0).object_bytes;
-  form.memory_words = (object_bytes + 7) / 8;
+  form.memory_words = static_cast<std::int64_t>(objects.words());
   form.same_step = same_step;
   envs_ = std::make_shared<GpuEnvs>(library.c_str(), device, bytes_of(image), num_envs, form, max_episode_steps,
                                     hides_streams);
+  columns_ = columns_of(spec, num_envs, same_step, memory_kind);
+  table_offset_ = objects.table_offset();
+  envs_->write(objects.fresh(seeds, envs_->tables()), nullptr);
+}
 
-  tables_ = std::make_shared<GpuTables>(envs_);
-
-  GpuEnvs::State state;
-  const auto count = static_cast<std::size_t>(num_envs), words = static_cast<std::size_t>(form.memory_words);
-  state.memory.resize(words * count);
-  state.seldom.resize(count);
-  state.episode_return.resize(count);
-  state.elapsed.resize(count);
-  state.phase.resize(count);
-  std::map<const void*, GpuEnvs::Address> tables;
-  std::vector<std::uint64_t> object(words);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i == 0 || all_differ) {
-      const sm_env_memory memory = object_of(built->envs(), static_cast<std::int32_t>(i));
-      std::memcpy(object.data(), memory.object, static_cast<std::size_t>(object_bytes));
-      if (memory.read) {
-        const auto [known, is_new] = tables.try_emplace(memory.read);
-        if (is_new) {
-          const auto bytes = static_cast<std::size_t>(memory.read_bytes);
-          known->second = tables_->keep({static_cast<const std::byte*>(memory.read), bytes}, 0);
-        }
-        table_offset_ = memory.read_offset;
-        std::memcpy(reinterpret_cast<std::byte*>(object.data()) + memory.read_offset, &known->second, sizeof(known->second));
-      }
-    }
-    for (std::size_t w = 0; w < words; ++w) state.memory[w * count + i] = object[w];
-    state.seldom[i].seed = seeds[i];
-    state.phase[i] = SM_FRESH | gpu::kHasSeed;
-  }
-  envs_->write(state, nullptr);
-
-  auto columns = std::make_shared<GpuColumns>(GpuColumns{{}, memory_kind});
-  const auto add = [&](DType dtype, std::vector<std::int64_t> shape = {}) {
-    shape.insert(shape.begin(), num_envs);
-    columns->all.push_back({dtype, std::move(shape)});
-  };
-  for (int times = same_step ? 2 : 1; times > 0; --times) {
-    for (const Leaf& leaf : spec.observation) add(leaf.dtype, leaf.shape);
-    for (const Leaf& leaf : spec.info) add(leaf.dtype, leaf.shape);
-    for (std::size_t i = 0; i < spec.info.size(); ++i) add(DType::kBool);
-  }
-  for (const DType dtype : {DType::kFloat32, DType::kBool, DType::kBool, DType::kBool, DType::kBool, DType::kInt32,
-                            DType::kInt32, DType::kInt32, DType::kFloat64})
-    add(dtype);
-  columns_ = std::move(columns);
+GpuObject::~GpuObject() {
+  const nb::gil_scoped_release released;  // memory is freed when nothing works with it any more
+  envs_->close();
+  envs_.reset();
 }
 
 // Where streams are hidden, it may wait.
@@ -274,20 +321,37 @@ std::shared_ptr<GpuEnvs::Batch> GpuObject::take_batch(std::uintptr_t stream) {
   return envs_->take_batch(stream_of(stream));
 }
 
+// A launch waits if so many are under way that the driver has no place for more.
 GpuBatchObject GpuObject::step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream) {
   auto batch = take_batch(stream);
-  envs_->step(*batch, addresses(action), stream_of(stream));
+  const auto arrays = addresses(action);
+  {
+    const nb::gil_scoped_release released;
+    envs_->step(*batch, arrays, stream_of(stream));
+  }
   return {std::move(batch), columns_};
 }
 
 void GpuObject::graph_step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, const GpuBatchObject& into) {
-  envs_->graph_step(*into.batch(), addresses(action), stream_of(stream));
+  const auto arrays = addresses(action);
+  const nb::gil_scoped_release released;
+  envs_->graph_step(*into.batch(), arrays, stream_of(stream));
+}
+
+GpuBatchObject GpuObject::advance(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nb::handle into,
+                                  const GpuEnvs::Commands& commands, const GpuEnvs::Restored* restored) {
+  auto batch = into.is_none() ? take_batch(stream) : nb::cast<GpuBatchObject&>(into).batch();
+  const auto arrays = addresses(action);
+  {
+    const nb::gil_scoped_release released;
+    envs_->step(*batch, arrays, commands, stream_of(stream), restored);
+  }
+  return {std::move(batch), columns_};
 }
 
 GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nb::object into,
                                   nb::object which, nb::object command, nb::object has_seed, nb::object seed,
                                   nb::object option, std::uint32_t option_mask) {
-  auto batch = into.is_none() ? take_batch(stream) : nb::cast<GpuBatchObject&>(into).batch();
   std::optional<Contents> places[5];
   const GpuEnvs::Commands commands{entries<std::uint8_t>(open(places[0], which)),
                                    entries<std::uint8_t>(open(places[1], command)),
@@ -295,26 +359,18 @@ GpuBatchObject GpuObject::command(const std::vector<std::uintptr_t>& action, std
                                    entries<std::uint64_t>(open(places[3], seed)),
                                    entries<double>(open(places[4], option)),
                                    option_mask};
-  const auto arrays = addresses(action);
-  {
-    const nb::gil_scoped_release released;
-    envs_->step(*batch, arrays, commands, stream_of(stream));
-  }
-  return {std::move(batch), columns_};
+  return advance(action, stream, into, commands, nullptr);
 }
 
-// The results have a place before anything changes: then nothing can fail in between.
 GpuBatchObject GpuObject::load(const GpuStatesObject& states, nb::object places, nb::object ids,
                                const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nb::object into,
                                nb::object which, nb::object command) {
-  std::optional<Contents> given[2];
-  const GpuEnvs::Ids from = ids_in(open(given[0], places)), to = ids_in(open(given[1], ids));
-  nb::object results = into.is_none() ? nb::cast(GpuBatchObject(take_batch(stream), columns_)) : into;
-  {
-    const nb::gil_scoped_release released;
-    envs_->restore(states.states(), from, to, stream_of(stream));
-  }
-  return this->command(action, stream, results, which, command, nb::none(), nb::none(), nb::none(), 0);
+  std::optional<Contents> given[4];
+  const GpuEnvs::Restored restored{states.states(), ids_in(open(given[0], places)), ids_in(open(given[1], ids))};
+  GpuEnvs::Commands commands;
+  commands.which = entries<std::uint8_t>(open(given[2], which));
+  commands.command = entries<std::uint8_t>(open(given[3], command));
+  return advance(action, stream, into, commands, &restored);
 }
 
 nb::object GpuObject::phases(std::uintptr_t stream) {
@@ -336,13 +392,13 @@ GpuStatesObject GpuObject::save(nb::object ids, std::uintptr_t stream) {
   std::optional<Contents> given;
   const GpuEnvs::Ids of = ids_in(open(given, ids));
   const nb::gil_scoped_release released;
-  return {envs_, tables_, envs_->save(of, stream_of(stream))};
+  return {envs_, envs_->save(of, stream_of(stream))};
 }
 
 GpuStatesObject GpuObject::states_of(nb::tuple state, std::uintptr_t stream) {
   const GpuEnvs::State given = state_in(state);
   const nb::gil_scoped_release released;
-  return {envs_, tables_, envs_->states_of(given, stream_of(stream))};
+  return {envs_, envs_->states_of(given, stream_of(stream))};
 }
 
 void GpuObject::write(nb::tuple state, std::uintptr_t stream) {
@@ -370,26 +426,18 @@ GpuBatchObject GpuObject::batch_of(nb::bytes content, std::uintptr_t stream) {
   return {std::move(batch), columns_};
 }
 
-GpuEnvs::Address GpuTables::keep(std::span<const std::byte> bytes, std::uintptr_t stream) {
-  const nb::gil_scoped_release released;
-  auto memory = envs_->copy_of(bytes.data(), bytes.size(), stream_of(stream));
-  const GpuEnvs::Address address = memory->address();
-  all_[address] = {std::move(memory), bytes.size()};
-  longest_ = std::max(longest_, bytes.size());
-  return address;
+nb::object GpuObject::table(std::uintptr_t address, std::uintptr_t stream) const {
+  return content_of(*envs_, envs_->tables(), address, stream);
 }
 
-nb::object GpuTables::content(std::uintptr_t address, std::uintptr_t stream) const {
-  const auto found = all_.find(address);
-  if (found == all_.end()) return nb::none();
-  return bytes_with(found->second.bytes, [&](std::span<std::byte> to) {
-    const nb::gil_scoped_release released;
-    envs_->copy_to_host(to.data(), address, to.size(), stream_of(stream));
-  });
+nb::object GpuStatesObject::table(std::uintptr_t address, std::uintptr_t stream) const {
+  return content_of(*envs_, states_->tables(), address, stream);
 }
 
 std::uintptr_t GpuObject::keep_table(nb::bytes content, std::uintptr_t stream) {
-  return static_cast<std::uintptr_t>(tables_->keep(bytes_of(content), stream));
+  const std::span<const std::byte> table = bytes_of(content);
+  const nb::gil_scoped_release released;
+  return static_cast<std::uintptr_t>(envs_->tables().keep({&table, 1}, stream_of(stream)).front());
 }
 
 nb::tuple GpuObject::notes(std::uintptr_t stream) {
@@ -406,7 +454,14 @@ nb::tuple GpuObject::notes(std::uintptr_t stream) {
 
 std::uint64_t GpuObject::episodes(std::uintptr_t stream) {
   const nb::gil_scoped_release released;
-  return envs_->episodes(stream_of(stream));
+  return ended_before_ + envs_->episodes(stream_of(stream));
+}
+
+void GpuObject::go_on_from(std::uint64_t failures, std::optional<std::uint32_t> bad_action,
+                           std::optional<std::uint32_t> failed, std::uint64_t episodes) {
+  const auto kept = [](std::optional<std::uint32_t> env) { return env ? ~*env : 0; };
+  noted_ = {failures, kept(bad_action), kept(failed)};
+  ended_before_ = episodes;
 }
 
 void register_gpu(nb::module_& m) {
@@ -453,11 +508,12 @@ void register_gpu(nb::module_& m) {
       .def("keep_table", &GpuObject::keep_table, "content"_a, "stream"_a)
       .def("notes", &GpuObject::notes, "stream"_a)
       .def("episodes", &GpuObject::episodes, "stream"_a)
+      .def("go_on_from", &GpuObject::go_on_from, "failures"_a, "bad_action"_a.none(), "failed"_a.none(), "episodes"_a)
       .def("forget_bad", &GpuObject::forget_bad)
       .def("forget_failed", &GpuObject::forget_failed)
       .def_prop_ro("memory_words", &GpuObject::memory_words)
       .def_prop_ro("longest_table", &GpuObject::longest_table)
-      .def_prop_ro("env_bytes", &GpuObject::env_bytes)
+      .def_prop_ro("memory_bytes", &GpuObject::memory_bytes)
       .def_prop_ro("batch_bytes", &GpuObject::batch_bytes);
 }
 

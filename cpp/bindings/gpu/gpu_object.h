@@ -3,8 +3,9 @@
 
 #include <nanobind/nanobind.h>
 
-#include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "bindings/python/dlpack.h"
@@ -63,41 +64,19 @@ class GpuArrayObject {
   std::unique_ptr<GpuEnvs::Memory> memory_;
 };
 
-// What envs read, and do not change: it stays as long as envs or states of them do.
-class GpuTables {
- public:
-  explicit GpuTables(std::shared_ptr<GpuEnvs> envs) : envs_(std::move(envs)) {}
-  // Where a copy of these bytes is. Waits.
-  GpuEnvs::Address keep(std::span<const std::byte> bytes, std::uintptr_t stream);
-  // What is in a table; None if there is none of that address. Waits.
-  nanobind::object content(std::uintptr_t address, std::uintptr_t stream) const;
-  std::size_t longest() const { return longest_; }  // in bytes
-
- private:
-  struct Table {
-    std::unique_ptr<GpuEnvs::Memory> memory;
-    std::size_t bytes;
-  };
-  std::shared_ptr<GpuEnvs> envs_;
-  std::map<GpuEnvs::Address, Table> all_;
-  std::size_t longest_ = 0;
-};
-
 // Copies of envs on the GPU.
 class GpuStatesObject {
  public:
-  GpuStatesObject(std::shared_ptr<GpuEnvs> envs, std::shared_ptr<const GpuTables> tables,
-                  std::unique_ptr<GpuEnvs::States> states)
-      : envs_(std::move(envs)), tables_(std::move(tables)), states_(std::move(states)) {}
+  GpuStatesObject(std::shared_ptr<GpuEnvs> envs, std::unique_ptr<GpuEnvs::States> states)
+      : envs_(std::move(envs)), states_(std::move(states)) {}
   // All of it, in bytes. Waits.
   nanobind::tuple read(std::uintptr_t stream) const;
-  // What is in a table that one of them reads. Waits.
-  nanobind::object table(std::uintptr_t address, std::uintptr_t stream) const { return tables_->content(address, stream); }
+  // What is in a table that one of them reads; None if there is none of that address. Waits.
+  nanobind::object table(std::uintptr_t address, std::uintptr_t stream) const;
   const GpuEnvs::States& states() const { return *states_; }
 
  private:
   std::shared_ptr<GpuEnvs> envs_;
-  std::shared_ptr<const GpuTables> tables_;
   std::unique_ptr<GpuEnvs::States> states_;
 };
 
@@ -108,7 +87,7 @@ class GpuObject {
             nanobind::object env_class, nanobind::object configs, const std::vector<std::uint64_t>& seeds,
             bool same_step, std::int32_t max_episode_steps, bool hides_streams);
 
-  ~GpuObject() { envs_->close(); }
+  ~GpuObject();
   GpuObject(const GpuObject&) = delete;
   GpuObject& operator=(const GpuObject&) = delete;
 
@@ -144,9 +123,9 @@ class GpuObject {
 
   // Where in an env's memory the address of the table is that it reads; -1 if it reads none.
   std::int64_t table_offset() const { return table_offset_; }
-  std::size_t longest_table() const { return tables_->longest(); }  // in bytes
+  std::size_t longest_table() const { return envs_->tables().longest(); }  // in bytes
   // What is in a table; None if there is none of that address. Waits.
-  nanobind::object table(std::uintptr_t address, std::uintptr_t stream) const { return tables_->content(address, stream); }
+  nanobind::object table(std::uintptr_t address, std::uintptr_t stream) const;
   // A new table, which stays as long as the envs: its address.
   std::uintptr_t keep_table(nanobind::bytes content, std::uintptr_t stream);
 
@@ -158,19 +137,25 @@ class GpuObject {
   // How many episodes have ended. Waits.
   std::uint64_t episodes(std::uintptr_t stream);
 
-  // Of the GPU, in bytes: its envs, and the results of a step.
-  std::int64_t env_bytes() const { return envs_->env_bytes(); }
+  // What another pool had counted and noted, with whose run this one goes on: as `notes` and `episodes` give it.
+  void go_on_from(std::uint64_t failures, std::optional<std::uint32_t> bad_action, std::optional<std::uint32_t> failed,
+                  std::uint64_t episodes);
+
+  // Of the GPU, in bytes: the results of a step, and all that is held.
   std::int64_t batch_bytes() const { return envs_->batch_bytes(); }
+  std::int64_t memory_bytes() const { return envs_->memory_bytes(); }
   std::int64_t memory_words() const { return envs_->form().memory_words; }
 
  private:
   std::shared_ptr<GpuEnvs::Batch> take_batch(std::uintptr_t stream);
+  GpuBatchObject advance(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, nanobind::handle into,
+                         const GpuEnvs::Commands& commands, const GpuEnvs::Restored* restored);
 
   std::shared_ptr<GpuEnvs> envs_;
-  std::shared_ptr<GpuTables> tables_;
   std::shared_ptr<const GpuColumns> columns_;
   std::int64_t table_offset_ = -1;
-  gpu::Notes noted_{};  // which the kernel has noted
+  gpu::Notes noted_{};              // which the kernel has noted
+  std::uint64_t ended_before_ = 0;  // episodes, in another pool with whose run this one goes on
 };
 
 void register_gpu(nanobind::module_& m);

@@ -22,6 +22,7 @@ CudaDriver::CudaDriver(const char* library)
 }
 
 void CudaDriver::find_kernel_functions() {
+  find("cuDriverGetVersion", version);
   find("cuDeviceGetAttribute", device_attribute);
   find("cuModuleLoadData", module_load);
   find("cuModuleUnload", module_unload);

@@ -45,6 +45,7 @@ struct CudaDriver {
   Result (*host_unregister)(void* from);
 
   // Those of kernels; null until `find_kernel_functions`.
+  Result (*version)(int* cuda) = nullptr;
   Result (*device_attribute)(int* value, int attribute, int device) = nullptr;
   Result (*module_load)(void** module, const void* image) = nullptr;
   Result (*module_unload)(void* module) = nullptr;

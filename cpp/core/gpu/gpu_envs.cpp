@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,7 @@
 namespace stepmill {
 namespace {
 
+constexpr int kLeastCuda = 13000;       // whose kernels the compilers that we accept make
 constexpr unsigned kWithoutTiming = 2;  // of events
 constexpr std::int64_t kArrayAlignment = 256;
 
@@ -37,6 +39,11 @@ int gpu_architecture(const char* library, int device) {
   CudaDriver driver(library);
   driver.find_kernel_functions();
   driver.check(driver.init(0), "the driver of NVIDIA does not start");
+  int cuda = 0;
+  driver.check(driver.version(&cuda), "the driver of NVIDIA");
+  if (cuda < kLeastCuda)
+    throw std::runtime_error("the driver of NVIDIA knows CUDA " + std::to_string(cuda / 1000) + "." +
+                             std::to_string(cuda % 1000 / 10) + ": expected 13.0 or later, which drivers from 580 on know: update it");
   int found = 0, major = 0, minor = 0;
   driver.check(driver.device_get(&found, device), "GPU " + std::to_string(device));
   constexpr int kMajor = 75, kMinor = 76;  // of the attributes that a device has
@@ -79,13 +86,18 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
     if (form_.same_step) rows();
     for (const std::int64_t bytes : {4, 1, 1, 1, 1, 4, 4, 4, 8}) column(bytes);  // as Fixed names them
 
+    tables_ = std::make_shared<Tables>(*this);
     envs_ = std::make_unique<States>(*this, num_envs);
     notes_ = std::make_unique<Memory>(*this, sizeof(gpu::Notes));
     driver_.check(driver_.fill(notes_->address(), 0, sizeof(gpu::Notes), nullptr), gpu);
+    // The first launch takes memory for local variables: here, and not in the middle of a run.
+    gpu::Arguments of_no_env{};
+    start(step_, &of_no_env, 1, nullptr);
     driver_.check(driver_.stream_synchronize(nullptr), gpu);
   } catch (...) {
     notes_.reset();
     envs_.reset();
+    tables_.reset();
     if (const InContext inside(driver_, context_); module_) driver_.module_unload(module_);
     driver_.let_go(device_);
     throw;
@@ -109,6 +121,7 @@ void GpuEnvs::close() noexcept {
   if (getpid() != pid_ || is_recorded_) return;
   notes_.reset();
   envs_.reset();
+  tables_.reset();
   std::vector<Block> blocks;
   {
     const std::lock_guard lock(mutex_);
@@ -126,9 +139,10 @@ void GpuEnvs::free_block(const Block& block) noexcept {
   const ApartFromRecordings apart(driver_);
   driver_.event_destroy(block.event);
   driver_.free(block.memory);
+  memory_bytes_.fetch_sub(batch_bytes_, std::memory_order_relaxed);
 }
 
-GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
+GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs), bytes_(static_cast<std::int64_t>(bytes)) {
   const InContext inside(envs.driver_, envs.context_);
   const ApartFromRecordings apart(envs.driver_);
   const CudaDriver::Result result = envs.driver_.allocate(&address_, std::max<std::size_t>(bytes, 1));
@@ -137,6 +151,7 @@ GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs) {
                        std::to_string(envs.num_envs_) + " envs: take fewer, or let go of earlier results and saved states",
                    true);
   envs.driver_.check(result, "GPU " + std::to_string(envs.number_));
+  envs.memory_bytes_.fetch_add(bytes_, std::memory_order_relaxed);
 }
 
 GpuEnvs::Memory::~Memory() {
@@ -144,6 +159,38 @@ GpuEnvs::Memory::~Memory() {
   const InContext inside(envs_.driver_, envs_.context_);
   const ApartFromRecordings apart(envs_.driver_);
   envs_.driver_.free(address_);
+  envs_.memory_bytes_.fetch_sub(bytes_, std::memory_order_relaxed);
+}
+
+std::vector<GpuEnvs::Address> GpuEnvs::Tables::keep(std::span<const std::span<const std::byte>> tables, void* stream) {
+  std::vector<std::byte> all;
+  std::vector<Address> addresses;
+  for (const auto& one : tables) {
+    addresses.push_back(all.size());
+    all.insert(all.end(), one.begin(), one.end());
+    all.resize(static_cast<std::size_t>(aligned(static_cast<std::int64_t>(all.size()))));
+  }
+  auto memory = envs_.copy_of(all.data(), all.size(), stream);
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    addresses[i] += memory->address();
+    sizes_[addresses[i]] = tables[i].size();
+  }
+  memory_.push_back(std::move(memory));
+  return addresses;
+}
+
+std::size_t GpuEnvs::Tables::size_at(Address address) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sizes_.find(address);
+  return found == sizes_.end() ? 0 : found->second;
+}
+
+std::size_t GpuEnvs::Tables::longest() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t longest = 0;
+  for (const auto& [_, size] : sizes_) longest = std::max(longest, size);
+  return longest;
 }
 
 // A block that nobody reads; one without memory if there is none.
@@ -275,10 +322,17 @@ void* GpuEnvs::kernel(const char* name) {
 template <class Given>
 void GpuEnvs::launch(void* kernel, Given& given, void* stream) {
   if (given.num_envs == 0) return;
-  void* parameters[] = {&given};
-  const unsigned blocks = (static_cast<unsigned>(given.num_envs) + gpu::kBlock - 1) / gpu::kBlock;
-  driver_.check(driver_.launch(kernel, blocks, 1, 1, gpu::kBlock, 1, 1, 0, stream, parameters, nullptr),
-                "the kernel could not be started");
+  start(kernel, &given, (static_cast<unsigned>(given.num_envs) + gpu::kBlock - 1) / gpu::kBlock, stream);
+}
+
+void GpuEnvs::start(void* kernel, void* given, unsigned blocks, void* stream) {
+  void* parameters[] = {given};
+  const CudaDriver::Result result = driver_.launch(kernel, blocks, 1, 1, gpu::kBlock, 1, 1, 0, stream, parameters, nullptr);
+  if (result == CudaDriver::kOutOfMemory)
+    throw GpuError("GPU " + std::to_string(number_) + " has no memory left for the members of envs and what their functions have in "
+                       "local variables, of which each thread has a copy: make them smaller, or let go of other memory",
+                   true);
+  driver_.check(result, "the kernel could not be started");
 }
 
 void GpuEnvs::step(Batch& batch, std::span<const void* const> action, void* stream) {
@@ -294,7 +348,8 @@ void GpuEnvs::graph_step(Batch& batch, std::span<const void* const> action, void
   if (is_recording(stream)) is_recorded_ = true;
 }
 
-void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream) {
+void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream,
+                   const Restored* restored) {
   gpu::Arguments a = arguments(batch, action);
   batch.block_.stream = stream;
   a.option_mask = commands.option_mask;
@@ -309,9 +364,20 @@ void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Comm
   copy(a.has_seed, commands.has_seed);
   copy(a.seed, commands.seed);
   copy(a.option, commands.option);
+  gpu::Copy moved{};
+  if (restored) {
+    const auto count = restored->ids ? static_cast<std::int32_t>(restored->ids->size()) : num_envs_;
+    if (std::cmp_not_equal(restored->which ? restored->which->size() : static_cast<std::size_t>(restored->from.count()), count))
+      throw std::invalid_argument("so many states are for so many envs");
+    moved = {restored->from.places_, envs_->places_, restored->from.count(), num_envs_, form_.memory_words, nullptr,
+             nullptr, count, true};
+    if (restored->which) copy(moved.from_index, *restored->which);
+    if (restored->ids) copy(moved.to_index, *restored->ids);
+  }
   const InContext inside(driver_, context_);
+  if (restored) launch(kernel("stepmill_copy"), moved, stream);
   launch(step_, a, stream);
-}  // freeing the copies waits for the kernel
+}  // freeing the copies waits for the kernels
 
 std::unique_ptr<GpuEnvs::Memory> GpuEnvs::copy_of(const void* from, std::size_t bytes, void* stream) {
   auto made = std::make_unique<Memory>(*this, bytes);
@@ -333,49 +399,35 @@ void GpuEnvs::copy_to_host(void* to, Address from, std::size_t bytes, void* stre
   driver_.check(driver_.stream_synchronize(stream), "a copy from the GPU");
 }
 
-GpuEnvs::States::States(GpuEnvs& envs, std::int32_t count) : count_(count) {
+GpuEnvs::States::States(GpuEnvs& envs, std::int32_t count) : count_(count), tables_(envs.tables_) {
+  std::int64_t bytes = 0;
   const auto place = [&](std::int64_t row_bytes) {
-    const std::int64_t at = bytes_;
-    bytes_ += aligned(row_bytes * count);
+    const std::int64_t at = bytes;
+    bytes += aligned(row_bytes * count);
     return static_cast<Address>(at);
   };
   const Address memory = place(8 * envs.form_.memory_words), seldom = place(sizeof(gpu::Seldom)), sum = place(8),
                 elapsed = place(4), phase = place(4);
-  memory_ = std::make_unique<Memory>(envs, static_cast<std::size_t>(bytes_));
+  memory_ = std::make_unique<Memory>(envs, static_cast<std::size_t>(bytes));
   const Address first = memory_->address();
   places_ = {pointer<std::uint64_t>(first + memory), pointer<gpu::Seldom>(first + seldom), pointer<double>(first + sum),
              pointer<std::int32_t>(first + elapsed), pointer<std::uint32_t>(first + phase)};
 }
 
-std::int64_t GpuEnvs::env_bytes() const { return envs_->bytes(); }
-
 std::unique_ptr<GpuEnvs::States> GpuEnvs::save(Ids ids, void* stream) {
   const std::int32_t count = ids ? static_cast<std::int32_t>(ids->size()) : num_envs_;
   auto made = std::make_unique<States>(*this, count);
-  copy(*envs_, ids, *made, std::nullopt, count, stream);
-  return made;
-}
-
-void GpuEnvs::restore(const States& from, Ids which, Ids ids, void* stream) {
-  const std::int32_t count = ids ? static_cast<std::int32_t>(ids->size()) : num_envs_;
-  if (std::cmp_not_equal(which ? which->size() : static_cast<std::size_t>(from.count()), count))
-    throw std::invalid_argument("so many states are for so many envs");
-  copy(from, which, *envs_, ids, count, stream);
-}
-
-void GpuEnvs::copy(const States& from, Ids which, const States& to, Ids ids, std::int32_t count, void* stream) {
-  std::unique_ptr<Memory> indices[2];
-  const auto copied = [&](std::unique_ptr<Memory>& place, const Ids& given) -> const std::int32_t* {
-    if (!given) return nullptr;
-    place = copy_of(given->data(), given->size_bytes(), stream);
-    return pointer<const std::int32_t>(place->address());
-  };
-  gpu::Copy given{from.places_,      to.places_, from.count(), to.count(), form_.memory_words, copied(indices[0], which),
-                  copied(indices[1], ids), count};
+  gpu::Copy given{envs_->places_, made->places_, num_envs_, count, form_.memory_words, nullptr, nullptr, count, false};
+  std::unique_ptr<Memory> index;
+  if (ids) {
+    index = copy_of(ids->data(), ids->size_bytes(), stream);
+    given.from_index = pointer<const std::int32_t>(index->address());
+  }
   const InContext inside(driver_, context_);
   refuse_recording(stream);
   launch(kernel("stepmill_copy"), given, stream);
   driver_.check(driver_.stream_synchronize(stream), "a copy on the GPU");
+  return made;
 }
 
 // Calls `move` with each array of some envs on the host, and with where it is on the GPU.

@@ -4,8 +4,10 @@
 // of memory of the GPU, which whoever keeps one of its arrays owns: it is written to again when all of them were let go.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,7 +21,7 @@ namespace stepmill {
 
 // The rows of the arrays of a class, in bytes, and what its kernel was compiled for.
 struct GpuForm {
-  std::vector<std::int64_t> observation, info, action;
+  std::vector<std::int64_t> observation, info;
   std::int64_t memory_words = 0;
   bool same_step = false;
 };
@@ -48,7 +50,6 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   // kernels that run.
   void close() noexcept;
 
-  std::int32_t num_envs() const { return num_envs_; }
   int device() const { return number_; }
   const GpuForm& form() const { return form_; }
   int array_count() const { return static_cast<int>(offsets_.size()); }
@@ -66,10 +67,12 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   class States;
   using Ids = std::optional<std::span<const std::int32_t>>;  // none: all, in order
 
+  // What envs read, and do not change.
+  class Tables;
+  Tables& tables() { return *tables_; }
+
   // Copies of these envs. Waits, as all that follows: until then nothing may write what is read.
   std::unique_ptr<States> save(Ids ids, void* stream);
-  // Makes these envs what copies are: one for each, of which `which` says where it is.
-  void restore(const States& from, Ids which, Ids ids, void* stream);
   // Between the GPU and the host: of copies, and of all envs.
   State read(const States& states, void* stream);
   std::unique_ptr<States> states_of(const State& state, void* stream);
@@ -88,6 +91,12 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
     std::uint32_t option_mask = 0;
   };
 
+  // Which envs become what copies are: env `ids[i]` what the copy `which[i]` is.
+  struct Restored {
+    const States& from;
+    Ids which, ids;
+  };
+
   // Throws RecordingError if work of this stream becomes a part of a CUDA graph.
   void refuse_recording(void* stream) const;
 
@@ -96,7 +105,9 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   bool hides_streams() const { return hides_streams_; }
   // Steps envs. `action`: where each array is on the GPU.
   void step(Batch& batch, std::span<const void* const> action, void* stream);
-  void step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream);
+  // Makes some envs what copies are before that: if it cannot be done, nothing has changed.
+  void step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream,
+            const Restored* restored = nullptr);
   // Likewise, maybe recorded into a CUDA graph: so nothing happens but the launch.
   void graph_step(Batch& batch, std::span<const void* const> action, void* stream);
 
@@ -111,7 +122,8 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   std::unique_ptr<Memory> copy_of(const void* from, std::size_t bytes, void* stream);
 
   std::int64_t batch_bytes() const { return batch_bytes_; }
-  std::int64_t env_bytes() const;
+  // All memory of the GPU that is held: of envs, of batches, free ones too, and of copies.
+  std::int64_t memory_bytes() const { return memory_bytes_.load(std::memory_order_relaxed); }
 
  private:
   struct Block {
@@ -125,7 +137,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   void* kernel(const char* name);
   template <class Given>
   void launch(void* kernel, Given& given, void* stream);
-  void copy(const States& from, Ids which, const States& to, Ids ids, std::int32_t count, void* stream);
+  void start(void* kernel, void* given, unsigned blocks, void* stream);
   template <class S, class Move>
   static void move(S& state, const States& states, Move&& move);
   void fill(const States& states, const State& state, void* stream);
@@ -147,8 +159,10 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   std::vector<std::int64_t> offsets_;  // of the arrays of a batch
   std::int64_t batch_bytes_ = 0;
   std::unique_ptr<States> envs_;
+  std::shared_ptr<Tables> tables_;
   std::unique_ptr<Memory> notes_;
   const int pid_;
+  std::atomic<std::int64_t> memory_bytes_ = 0;  // a sum, which nothing else depends on
 
   std::mutex mutex_;
   // Guarded by mutex_: what nobody reads, and, if streams are hidden, what was let go of and may still be read.
@@ -169,7 +183,26 @@ class GpuEnvs::Memory {
  private:
   friend class GpuEnvs;
   GpuEnvs& envs_;
+  const std::int64_t bytes_;
   Address address_ = 0;
+};
+
+// They stay as long as the envs, or copies of these. Any thread may ask for them.
+class GpuEnvs::Tables {
+ public:
+  explicit Tables(GpuEnvs& envs) : envs_(envs) {}
+  // Where copies of these bytes are. Waits.
+  std::vector<Address> keep(std::span<const std::span<const std::byte>> tables, void* stream);
+  // The size of a table in bytes; 0: there is none of that address.
+  std::size_t size_at(Address address) const;
+  std::size_t longest() const;
+
+ private:
+  GpuEnvs& envs_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::vector<std::unique_ptr<Memory>> memory_;
+  std::map<Address, std::size_t> sizes_;
 };
 
 class GpuEnvs::States {
@@ -177,12 +210,12 @@ class GpuEnvs::States {
   States(GpuEnvs& envs, std::int32_t count);
 
   std::int32_t count() const { return count_; }
-  std::int64_t bytes() const { return bytes_; }
+  const Tables& tables() const { return *tables_; }
 
  private:
   friend class GpuEnvs;
   std::int32_t count_;
-  std::int64_t bytes_ = 0;
+  std::shared_ptr<const Tables> tables_;  // which they read
   std::unique_ptr<Memory> memory_;
   gpu::Envs places_{};
 };

@@ -6,6 +6,7 @@ All envs move together, so it is always sync: ``send`` starts the step, and ``re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ from stepmill.errors import (
     NeedsResetError,
     NothingInFlightError,
     ResetOptionError,
+    ResourceError,
     UnsupportedError,
     UsageError,
 )
@@ -64,7 +66,7 @@ class PoolStanding(NamedTuple):
 
 
 class DevicePool(Uncopyable):
-    """Checks, what is in flight, and results; a ``JaxProgram`` moves the envs.
+    """Checks, what is in flight, and results; a program moves the envs: ``JaxProgram`` or ``CudaProgram``.
 
     A signal handler may raise between any two instructions. So what stands is one value, as the envs are; and of what
     moves the envs it is said beforehand what will stand then: the envs themselves tell whether it came to that.
@@ -101,7 +103,7 @@ class DevicePool(Uncopyable):
         self._stood = PoolStanding(np.array(settings.seed, np.uint64), np.ones(self.num_envs, bool))
         self._planned: tuple[Any, PoolStanding] | None = None  # what stands as soon as the envs are not these any more
         self._none = np.zeros(self.num_envs, bool)  # never written to
-        self._made_at = time.monotonic()
+        self._began_at = time.monotonic()
         self._pid = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
@@ -261,7 +263,7 @@ class DevicePool(Uncopyable):
         return over
 
     def _on_device(self, action: Any) -> Any:
-        """An action of all envs that is on a device, as arrays of JAX, unread; None if it is something else."""
+        """An action of all envs that is on a device, as arrays of its library, unread; None if it is something else."""
         if isinstance(self.action.tree, int):  # one array, as of most envs: trees take as long as all the rest
             part = self._results.array_on_device(action)
             return None if part is None else self._checked(self.action.leaves[self.action.tree], part)
@@ -417,7 +419,19 @@ class DevicePool(Uncopyable):
         now = self.standing
         count = 0 if now.in_flight is None else len(now.in_flight)
         self._stood = PoolStanding(now.seeds, now.waits, None, now.steps + count, now.batches + 1)
+        if self._results.is_plain:
+            self._raise_failures(result)
         return result
+
+    def _raise_failures(self, result: Any) -> None:
+        """Raises what every other pool would: rollouts look at all rows anyway."""
+        info = result[-1]
+        if "abnormal" not in info:
+            return
+        failed = info["env_id"][info["abnormal"]]
+        self.program.notes()
+        self.program.forget_failed()  # as it is told now
+        raise EnvError.gather([_failure(int(one)) for one in failed], result)
 
     @property
     def in_flight_count(self) -> int:
@@ -476,13 +490,19 @@ class DevicePool(Uncopyable):
         """The last seed of every env."""
         return self.standing.seeds
 
-    def memory(self) -> tuple[Any, PoolStanding]:
-        """All that decides how the pool goes on."""
-        return self.program.whole(), self.standing
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken, in earlier pools too."""
+        return time.monotonic() - self._began_at
 
-    def set_memory(self, now: Any, standing: PoolStanding) -> None:
+    def memory(self) -> tuple[Any, PoolStanding, float]:
+        """All that decides how the pool goes on, and for how long it has."""
+        return self.program.whole(), self.standing, self.seconds
+
+    def set_memory(self, now: Any, standing: PoolStanding, seconds: float) -> None:
         self.program.set_now(now)
         self._stood = standing
+        self._began_at = time.monotonic() - seconds
 
     # ---- what views ask ----------------------------------------------------------------------
 
@@ -505,7 +525,6 @@ class DevicePool(Uncopyable):
 
     def _figures(self) -> dict[str, Any]:
         failures = self._check()
-        seconds = time.monotonic() - self._made_at
         now = self.standing
         return {
             "batches": now.batches,
@@ -513,7 +532,7 @@ class DevicePool(Uncopyable):
             "episodes": self.program.episodes(),
             "failures": failures,
             "restarts": 0,
-            "steps_per_second": now.steps / seconds,
+            "steps_per_second": now.steps / self.seconds,
             "in_flight": self.in_flight_count,
             "memory_bytes": self.program.size(),
         }
@@ -535,12 +554,7 @@ class DevicePool(Uncopyable):
             self.program.forget_bad()
             raise misused
         if failed is not None:
-            error = EnvError(
-                f"env {failed} failed: its code threw an exception that a GPU cannot show. info['abnormal'] marks the "
-                "row, and the env has to be reset, which the next step does unless autoreset is disabled. "
-                "backend='thread' shows the exception",
-                env_id=failed,
-            )
+            error = _failure(failed)
             self.program.forget_failed()  # of a GPU: worlds do not fail
             raise error
         return failures
@@ -564,7 +578,8 @@ class DevicePool(Uncopyable):
             self._closed = True
             return
         with self._free():
-            self.program.check_moment()
+            with contextlib.suppress(ResourceError):  # a GPU that is broken is let go of, and then says so
+                self.program.check_moment()
             self._closed = True
             try:
                 if not self.program.is_lost():
@@ -572,3 +587,13 @@ class DevicePool(Uncopyable):
             finally:
                 del self.program, self._results, self._planned
                 self._reader = None
+
+
+def _failure(env_id: int) -> EnvError:
+    """Of an env on a GPU."""
+    return EnvError(
+        f"env {env_id} failed: its code threw an exception that a GPU cannot show. info['abnormal'] marks the row, and "
+        "the env has to be reset, which the next step does unless autoreset is disabled. backend='thread' shows the "
+        "exception",
+        env_id=env_id,
+    )

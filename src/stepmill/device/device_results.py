@@ -47,7 +47,7 @@ class DeviceResults(ABC):
         self._output, self._num_envs = settings.output, settings.num_envs
         self._step: Show | None = None
         self._reset: Show | None = None
-        self._players = self._is_plain = False
+        self._players = self.is_plain = False
 
     # ---- what each library does in its own way -----------------------------------------------
 
@@ -79,19 +79,19 @@ class DeviceResults(ABC):
     @contextlib.contextmanager
     def plain(self) -> Iterator[None]:
         """Results are those of the gymnasium view in numpy's arrays."""
-        self._is_plain = True
+        self.is_plain = True
         try:
             yield
         finally:
-            self._is_plain = False
+            self.is_plain = False
 
     def of(self, step: Any, ids: np.ndarray | None, as_reset: bool) -> Any:
         """The rows of some envs, or of all, as the view shows them."""
-        is_numpy = self._is_plain or self._output == "numpy"
+        is_numpy = self.is_plain or self._output == "numpy"
         result = self._in_numpy(step, ids) if is_numpy else self._as_they_are(step, ids)
         if as_reset:
             result = result[0], result[4]
-        show = None if self._is_plain else self._reset if as_reset else self._step
+        show = None if self.is_plain else self._reset if as_reset else self._step
         return result if show is None else show(result)
 
     def _with_ids(self, ids: Any, info: Mapping[str, Any]) -> dict[str, Any]:

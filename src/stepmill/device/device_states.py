@@ -67,6 +67,7 @@ class DeviceMemory(NamedTuple):
     origin: StateOrigin
     now: Any
     standing: Any
+    seconds: float  # how long the run has taken until then
 
 
 class DeviceKeeper:
@@ -137,14 +138,14 @@ class DeviceKeeper:
     def save_all(self, by: str | None) -> DeviceMemory:
         """All that decides how the pool goes on."""
         _check_way("checkpoint", by)
-        now, standing = self._pool.use(self._pool.memory)
-        return DeviceMemory(self._origin, jax.device_get(now), standing)
+        now, standing, seconds = self._pool.use(self._pool.memory)
+        return DeviceMemory(self._origin, jax.device_get(now), standing, seconds)
 
     def restore_all(self, memory: DeviceMemory) -> None:
         """Makes a new pool what another one was."""
         if memory.origin != self._origin:
             memory.origin.refuse("resume", self._origin, 0)
-        self._pool.set_memory(memory.now, memory.standing)
+        self._pool.set_memory(memory.now, memory.standing, memory.seconds)
 
 
 def _taken(rows: Rows, places: np.ndarray) -> Rows:

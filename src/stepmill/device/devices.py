@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from stepmill.errors import UnsupportedError
@@ -14,6 +15,15 @@ def number_in(device: str, library: str, count: int) -> int | None:
     if int(number or 0) >= count:
         raise UnsupportedError(f"device={device!r}: {library} finds {count} GPUs, numbered from 0")
     return int(number) if number else None
+
+
+def torch_gpu(torch: ModuleType, device: str) -> int:
+    """The number of the GPU that ``device`` means to torch."""
+    if not torch.cuda.is_available():
+        built = "it was built without CUDA: install one that was" if torch.version.cuda is None else "see nvidia-smi"
+        raise UnsupportedError(f"device={device!r}: torch {torch.__version__} finds no GPU: {built}")
+    number = number_in(device, "torch", torch.cuda.device_count())
+    return int(torch.cuda.current_device()) if number is None else number
 
 
 def jax_device(device: str, user: str) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepmill import _native
-from stepmill.device.devices import jax_device
+from stepmill.device.devices import jax_device, torch_gpu
 from stepmill.errors import ResourceError, UnsupportedError
 from stepmill.settings import Settings
 from stepmill.sources.source import NativeSource
@@ -90,6 +90,8 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
             f"backend='cuda': GPU {gpu} has compute capability {architecture / 10}: expected at least "
             f"{_LEAST_ARCHITECTURE / 10}"
         )
+    if driver.is_real():
+        _refuse_blind_library(settings)
     described = _native.describe(source.env_class, source.configs[0], None)
     leaves = {role: [_leaf_of(one) for one in described[role]] for role in ("observation", "action", "info")}
     _refuse_arrays(source, leaves)
@@ -113,13 +115,21 @@ def _gpu_and_stream(settings: Settings) -> tuple[int, Callable[[], int]]:
         return gpu, lambda: 0
     torch = require(*TORCH, "output='torch'")
     if not torch.cuda.is_available():
-        return gpu, lambda: 0  # the driver says why
+        return gpu, lambda: 0  # nobody has a stream
     if not number:
         gpu = int(torch.cuda.current_device())
     raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if raw is not None:
         return gpu, functools.partial(raw, gpu)
     return gpu, lambda: int(torch.cuda.current_stream(gpu).cuda_stream)
+
+
+def _refuse_blind_library(settings: Settings) -> None:
+    """Raises if the library whose arrays results are finds no GPU."""
+    if settings.output == "torch":
+        torch_gpu(require(*TORCH, "output='torch'"), settings.device)
+    elif settings.output == "jax":
+        jax_device(settings.device, "output='jax'")
 
 
 def _refuse_on_gpu(source: NativeSource, settings: Settings) -> None:

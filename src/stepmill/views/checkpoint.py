@@ -98,6 +98,12 @@ class MakeArguments:
 def arguments_for(packed: Mapping[str, Any], task: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``make`` for a pool that goes on, from those of the former one and those of ``resume``."""
     settings, own = dict(packed["settings"]), dict(given)
+    backend = own.get("backend", settings["backend"])
+    if (backend == "cuda") != (settings["backend"] == "cuda"):
+        raise StateError(
+            f"resume: backend={backend!r} was given, and the checkpoint is of a pool with "
+            f"backend={settings['backend']!r}: what is saved of envs on a GPU, and of others, goes on there alone"
+        )
     if "backend" in own:  # what was said about threads and workers was said about the other one
         settings |= {"num_threads": None, "num_workers": None}
     settings |= {name: own.pop(name) for name in MAY_DIFFER if name in own}

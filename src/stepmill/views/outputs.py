@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill import _native
-from stepmill.device.devices import jax_device, number_in
+from stepmill.device.devices import jax_device, torch_gpu
 from stepmill.errors import UnsupportedError
 from stepmill.system.optional import JAX, TORCH, require
 from stepmill.values.spaces import FlatSpace
@@ -36,7 +36,7 @@ def to_torch(device: str = "cpu", user: str = "output='torch'") -> Converter:
     """Tensors over the memory of arrays, which they keep alive; or on a GPU."""
     torch = require(*TORCH, user)
     if device != "cpu":
-        gpu = _gpu(torch, device)
+        gpu = torch_gpu(torch, device)
         return Converter(CudaTensors(torch, gpu).convert, reader=gpu)
     api = _exchange_api(torch)
     if api is not None:
@@ -48,15 +48,6 @@ def to_torch(device: str = "cpu", user: str = "output='torch'") -> Converter:
 def _exchange_api(torch: ModuleType) -> Any:
     """The C functions that torch offers for DLPack; None in older versions, which do not have them."""
     return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-
-
-def _gpu(torch: ModuleType, device: str) -> int:
-    """The number of the GPU that ``device`` means."""
-    if not torch.cuda.is_available():
-        built = "it was built without CUDA: install one that was" if torch.version.cuda is None else "see nvidia-smi"
-        raise UnsupportedError(f"device={device!r}: torch {torch.__version__} finds no GPU: {built}")
-    number = number_in(device, "torch", torch.cuda.device_count())
-    return int(torch.cuda.current_device()) if number is None else number
 
 
 def to_jax(device: str = "cpu", user: str = "output='jax'") -> Converter:

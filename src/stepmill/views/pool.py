@@ -20,6 +20,7 @@ from stepmill.errors import (
     InFlightError,
     InputError,
     ResetOptionError,
+    StepmillError,
     UnknownAttributeError,
     UnsupportedError,
 )
@@ -820,8 +821,8 @@ class PoolView(Uncopyable):
         A graph that has recorded this call steps the envs whenever it is replayed, with what is in the action's tensor
         then, and the tensors of the first call have the results. So copy what you need longer than until the next call
         or replay. The call is one launch, which allocates nothing and waits for nothing; but the first call makes the
-        tensors, and has to come before the capture. ``stats`` counts the calls, and no replay. Replay no graph after
-        the pool was closed.
+        tensors, and has to come before the capture. ``stats`` counts the calls, and no replay. As long as somebody
+        keeps these tensors, a graph may be replayed, also after the pool was closed.
 
         Args:
             action: One action per env: contiguous tensors on the pool's GPU, of the types of the action space.
@@ -967,8 +968,12 @@ class PoolView(Uncopyable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, error_type: object, *_: object) -> None:
+        try:
+            self.close()
+        except StepmillError:
+            if error_type is None or not self.closed:  # else what ends the block says more than what closing it finds
+                raise
 
 
 def watched(pool: PoolView) -> WatchedPool:

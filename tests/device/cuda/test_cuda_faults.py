@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from stepmill import errors
-from support.cuda_pools import HostGpu
+from support.cuda_pools import HostGpu, in_float32
 from support.host_kernels import MODES
+from support.own_env import own_env
 from support.probes import assert_same
 
 N = 4
@@ -126,6 +128,80 @@ def test_failures_are_told_once_and_counted(make_odd: Any, told_by: str) -> None
     with pytest.raises(errors.EnvError, match="env 0 failed"):
         pool.check()
     assert pool.stats()["failures"] == 4
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
+def test_what_ends_a_with_block_is_what_its_user_sees(make_odd: Any, error: type[BaseException]) -> None:
+    pool = make_odd()
+
+    def use() -> None:
+        with pool:
+            pool.reset()
+            pool.step([0, 0, 3, 0])
+            raise error
+
+    with pytest.raises(error):
+        use()
+    assert pool.closed
+
+
+def test_a_pool_on_a_gpu_that_is_broken_can_be_closed(make_odd: Any, gpu: HostGpu) -> None:
+    before = gpu.left()
+    pool = make_odd()
+    pool.reset()
+    with gpu.with_number("broken", 700), pytest.raises(errors.ResourceError, match="error 700"):
+        pool.close()
+    assert pool.closed
+    pool.close()
+    del pool
+    gc.collect()
+    assert gpu.left() == before
+
+
+def test_options_are_kept_until_a_reset_has_gone_well(gpu: HostGpu, make: Any, tmp_path: Path) -> None:
+    task = own_env(
+        tmp_path / "own.h",
+        reset="if (options.has(1) && rng.random() < 0.5) throw 1; x_ = options.get(0, -1.0);",
+        step="return {1.0, x_ == 5.0, false};",
+        members='public: static constexpr const char* kResetOptions[] = {"start", "risky", nullptr};',
+    )
+    both = [make(task, num_envs=8, backend=backend, seed=3) for backend in ("cuda", "thread")]
+    shown: list[list[Any]] = [[], []]
+    for pool, rows in zip(both, shown, strict=True):
+        calls = [pool.reset, lambda pool=pool: pool.reset(options={"start": 7.0, "risky": 1.0})]
+        calls += [lambda pool=pool: pool.step(np.zeros(8, int))] * 8
+        # One without options takes them back.
+        calls += [lambda pool=pool: pool.reset(options={"start": 5.0, "risky": 1.0}), pool.reset]
+        calls += [lambda pool=pool: pool.step(np.zeros(8, int))] * 2
+        for call in calls:
+            try:
+                rows.append(call()[0])
+            except errors.EnvError as error:
+                rows.append(error.batch[0])
+    assert_same(*shown)
+    assert set(shown[0][9].ravel()) == {7.0}
+    assert (shown[0][1] == 0).any()
+    with pytest.raises(errors.EnvError):
+        both[0].check()
+
+
+@pytest.mark.parametrize("way", ["rollout", "play"])
+def test_rollouts_raise_what_those_of_threads_do(make_odd: Any, way: str) -> None:
+    def acts(observations: Any, env_ids: Any, generators: Any) -> Any:
+        return np.where(observations > 4, 3 * (env_ids % 2), 0)
+
+    def run(pool: Any) -> Any:
+        with pytest.raises(errors.EnvError, match="env 1 failed") as caught:
+            pool.rollout(acts, 20) if way == "rollout" else list(pool.play(acts))
+        return caught.value
+
+    with make_odd() as gpu, make_odd(backend="thread") as threads:
+        got, expected = run(gpu), run(threads)
+        assert [one.env_id for one in got.errors] == [one.env_id for one in expected.errors] == [1, 3]
+        assert_same(got.batch, in_float32("gymnasium", expected.batch))
+        gpu.check()  # it was told
+        kept = [batch for batch, _ in zip(gpu.play(acts, raise_errors=False), range(12), strict=False)]
+        assert [one.error is not None for one in kept].count(True) == 2
 
 
 def test_a_pool_that_is_left_by_a_with_block(make_odd: Any) -> None:

@@ -149,18 +149,38 @@ def test_no_compiler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         nvrtc._library.cache_clear()
 
 
-def test_no_memory(gpu: HostGpu) -> None:
+def test_a_driver_that_is_too_old(gpu: HostGpu) -> None:
     with (
-        gpu.memory_left(1000),
-        pytest.raises(errors.OutOfMemoryError, match=r"GPU 0 has no 1\.\d+ KiB left for 3 envs: take fewer"),
+        gpu.with_number("cuda", 12080),
+        pytest.raises(errors.UnsupportedError, match=r"the driver of NVIDIA knows CUDA 12\.8: expected 13\.0 or later"),
     ):
         stepmill.make(TASK, backend="cuda", num_envs=N)
 
 
+def test_no_memory_for_local_variables(gpu: HostGpu) -> None:
+    """The first launch takes it, in `make`."""
+    with (
+        gpu.with_number("launch_refused", 2),
+        pytest.raises(errors.OutOfMemoryError, match="GPU 0 has no memory left for the members of envs"),
+    ):
+        stepmill.make(TASK, backend="cuda", num_envs=N)
+
+
+def test_a_library_that_sees_no_gpu(gpu: HostGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("torch sees one")
+    monkeypatch.setattr(driver, "MEMORY_KIND", 2)
+    with pytest.raises(errors.UnsupportedError, match="finds no GPU"):
+        stepmill.make(TASK, backend="cuda", num_envs=N, output="torch")
+    with pytest.raises(errors.UnsupportedError, match="JAX finds no GPU"):
+        stepmill.make(TASK, backend="cuda", num_envs=N, output="jax")
+
+
 def test_no_memory_for_a_step_changes_nothing(both: Callable[..., Both], gpu: HostGpu) -> None:
     """And no result that was handed out is written to by what comes next."""
-    pools = both(TASK, num_envs=N)
-    action = np.ones(N, int)
+    pools = both(TASK, num_envs=40)
+    action = np.ones(40, int)
     for pool in pools.pools:
         pool.reset()
         pool.step(action)
@@ -172,10 +192,18 @@ def test_no_memory_for_a_step_changes_nothing(both: Callable[..., Both], gpu: Ho
         lambda pool: pool.fork(0, [1]),
     ]
     for call in calls:
-        with gpu.memory_left(0), pytest.raises(errors.OutOfMemoryError):
-            call(pools.gpu)
-        assert pools.gpu.in_flight == []
-        np.testing.assert_array_equal(pools.gpu.save().parts[1], pools.gpu.save().parts[1])
+        for left in (0, 4, 39, 40, 159, 160, 319, 320, 1000):  # of memory for each thing that is asked for
+            before = [bytes(one) for one in pools.gpu.save()], pools.gpu.np_random_seed
+            try:
+                with gpu.memory_left(left):
+                    call(pools.gpu)
+            except errors.OutOfMemoryError:
+                assert ([bytes(one) for one in pools.gpu.save()], pools.gpu.np_random_seed) == before
+            else:
+                assert left
+                pools.cpu.drain()
+                call(pools.cpu)
+            assert pools.gpu.in_flight == []
         expected, got = pools.cpu.step(action), pools.gpu.step(action)
         np.testing.assert_array_equal(got[0], expected[0])
 

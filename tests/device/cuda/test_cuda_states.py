@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from support.cuda_pools import Both, HostGpu
 from support.probes import assert_same
 from support.processes import child, went_well
 
+FAILS = Path(__file__).parents[2] / "support" / "fails.h"
 N = 4
 MAPS = ["SFFF\nFHFH\nFFFH\nHFFG", "SFFH\nFFFF\nFFFF\nFFFG"]
 LAKES = {
@@ -118,7 +121,7 @@ def test_states_go_to_any_envs_in_any_order(make_pool: Any, task: str) -> None:
     assert [bytes(one) for one in pool.save([0, 2, 3])] == [expected[2]] * 3
 
 
-def test_a_state_keeps_only_itself_and_what_its_env_reads(gpu: HostGpu) -> None:
+def test_a_state_keeps_only_itself_and_what_envs_read(gpu: HostGpu) -> None:
     gc.collect()
     before = gpu.left()["allocated"]
     pool = stepmill.make("FrozenLake-v1", num_envs=N, backend="cuda", map_name="")
@@ -128,7 +131,7 @@ def test_a_state_keeps_only_itself_and_what_its_env_reads(gpu: HostGpu) -> None:
     pool.close()
     del pool
     gc.collect()
-    assert gpu.left()["allocated"] == before + 1 + N  # it, and the maps
+    assert gpu.left()["allocated"] == before + 2  # it, and the maps, which are one block
     assert bytes(state[0])
     del state
     assert gpu.left()["allocated"] == before
@@ -244,3 +247,68 @@ def test_a_pool_that_has_not_begun_resumes_with_its_seeds(make_pool: Any) -> Non
     file.seek(0)
     with pytest.raises(errors.StateError):
         stepmill.resume(file, max_episode_steps=3)
+
+
+def test_episodes_are_counted_where_they_ended(both: Callable[..., Both]) -> None:
+    """Not where a state goes to, as on threads."""
+    pools = both("CartPole-v1", num_envs=N)
+    counts: list[tuple[int, int]] = []
+
+    def counted() -> None:
+        counts.append(pools.do(lambda pool: pool.stats()["episodes"]))
+
+    pools.do(lambda pool: pool.reset())
+    pools.do(lambda pool: [pool.step(np.zeros(N, int)) for _ in range(50)])
+    counted()
+    states = [pool.save() for pool in pools.pools]
+    pools.do(lambda pool: pool.fork(0, [1, 2, 3]))
+    counted()
+    pools.do(lambda pool: [pool.step(np.zeros(N, int)) for _ in range(60)])
+    for pool, saved in zip(pools.pools, states, strict=True):
+        pool.restore(saved)
+    counted()
+    assert all(got == expected for got, expected in counts)
+    assert 0 < counts[0][0] == counts[1][0] < counts[2][0]
+
+
+def test_a_resumed_pool_has_what_was_counted_and_noted(both: Callable[..., Both], tmp_path: Any) -> None:
+    pools = both(str(FAILS), num_envs=N, env_config=[{"where": 2 * (one == 2), "when": 3} for one in range(N)])
+    for pool in pools.pools:
+        pool.reset()
+        for _ in range(12):
+            with contextlib.suppress(errors.EnvError):
+                pool.step(np.zeros(N, np.float32))
+    pools.gpu.checkpoint(tmp_path / "run.pool")
+    with pytest.raises(errors.EnvError):
+        pools.gpu.check()
+    with stepmill.resume(tmp_path / "run.pool") as again:
+        with pytest.raises(errors.EnvError, match="env 2 failed"):  # which nobody was told of
+            again.check()
+        found, expected = again.stats(), pools.cpu.stats()
+        for name in ("steps", "batches", "episodes", "failures"):
+            assert found[name] == expected[name] > 0, name
+
+
+@pytest.mark.parametrize(("first", "then"), [("cuda", "thread"), ("thread", "cuda"), ("cuda", "inline")])
+def test_a_checkpoint_goes_on_where_it_was(gpu: HostGpu, first: str, then: str) -> None:
+    file = io.BytesIO()
+    with stepmill.make("CartPole-v1", num_envs=N, backend=first) as pool:
+        pool.reset()
+        pool.checkpoint(file)
+    file.seek(0)
+    with pytest.raises(errors.StateError, match=f"backend='{then}' was given, and .* backend='{first}'"):
+        stepmill.resume(file, backend=then)
+
+
+def test_all_memory_is_counted(make_pool: Any) -> None:
+    pool = make_pool("FrozenLake-v1", map_name="")
+    pool.reset()
+    before = pool.stats()["memory_bytes"]
+    states = pool.save()
+    with_states = pool.stats()["memory_bytes"]
+    assert with_states - before >= 128 * N  # at least their generators
+    kept = [pool.step(ACTION) for _ in range(3)]
+    del states
+    gc.collect()
+    assert pool.stats()["memory_bytes"] < with_states + len(kept) * before
+    assert pool.stats()["memory_bytes"] >= before

@@ -127,8 +127,7 @@ def test_of_the_same_state_only_the_last_bits_of_floats_differ(kernels: Kernels,
 
 def assert_same_standing(expected: State, found: State) -> None:
     """All that nobody computes with floats."""
-    for name in ("random", "resets", "episode"):
-        assert np.array_equal(expected.seldom[name], found.seldom[name]), name
+    assert np.array_equal(expected.seldom["random"], found.seldom["random"])
     assert np.array_equal(expected.elapsed, found.elapsed)
     assert np.array_equal(expected.phase, found.phase)
 

@@ -116,7 +116,7 @@ def test_a_step_is_one_launch(kernels: Kernels) -> None:
 def test_no_memory_for_envs(kernels: Kernels, before: dict[str, int]) -> None:
     with (
         memory_left(kernels, 1000),
-        pytest.raises(OutOfMemoryError, match=r"GPU 0 has no 1\.25 KiB left for 4 envs: take"),
+        pytest.raises(OutOfMemoryError, match=r"GPU 0 has no 1\.5 KiB left for 4 envs: take"),
     ):
         Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
     gc.collect()

@@ -98,7 +98,9 @@ def test_envs_can_end_while_others_are_recorded(kernels: Kernels, twin: Twin) ->
         assert kernels.left() == before
 
 
-def test_memory_that_a_graph_writes_to_stays_as_long_as_its_results(kernels: Kernels, twin: Twin) -> None:
+@pytest.mark.parametrize("task", ["CartPole-v1", "FrozenLake-v1"])  # the latter's envs read a map
+def test_memory_that_a_graph_uses_stays_as_long_as_its_results(kernels: Kernels, task: str) -> None:
+    twin = Twin(kernels, task, num_envs=NUM_ENVS)
     batch = twin.envs.step(address(ACTION), RECORDED)
     with recording(kernels):
         twin.envs.graph_step(address(ACTION), RECORDED, batch)

@@ -154,9 +154,10 @@ def test_a_recording_is_not_disturbed(expected: list[Any]) -> None:
     assert_steps(got, expected)
 
 
-def test_a_graph_may_be_replayed_after_its_pool_was_closed() -> None:
+@pytest.mark.parametrize("task", [TASK, "FrozenLake-v1"])  # the latter's envs read a map
+def test_a_graph_may_be_replayed_after_its_pool_was_closed(task: str) -> None:
     action = torch.zeros(NUM_ENVS, dtype=torch.int64, device="cuda")
-    pool = on_gpu()
+    pool = stepmill.make(task, num_envs=NUM_ENVS, seed=1, backend="cuda", output="torch")
     pool.reset()
     obs, *_ = pool.graph_step(action)
     graph = torch.cuda.CUDAGraph()

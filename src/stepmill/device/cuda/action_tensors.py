@@ -27,6 +27,7 @@ class ActionTensors:
         self._types = [getattr(self._torch, leaf.dtype) for leaf in action]
         self._num_envs, self._check_moment = num_envs, check_moment
         self._least_misfit: Any = None  # the least env that was given what its type cannot hold; num_envs: none
+        self._counted: Any = None  # when that is known: an event of the stream that finds it out
 
     def addresses(self, action: Any) -> tuple[tuple[int, ...], Any]:
         """Where the arrays of an action are, and what keeps them there."""
@@ -37,11 +38,13 @@ class ActionTensors:
 
     def misfit(self) -> int | None:
         """The env of the least id that was given a number that was changed, since that was forgotten. Waits."""
+        if self._counted is not None:
+            self._counted.synchronize()
         env = self._num_envs if self._least_misfit is None else int(self._least_misfit)
         return env if env < self._num_envs else None
 
     def forget_misfit(self) -> None:
-        self._least_misfit = None
+        self._least_misfit = self._counted = None
 
     def _readable(self, part: Any, dtype: Any) -> Any:
         if part.layout is not self._torch.strided:
@@ -62,23 +65,34 @@ class ActionTensors:
         if part.dtype is torch.bool:
             return part
         least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
-        if part.dtype in (torch.uint16, torch.uint32):  # torch can do little with these
-            part = part.to(torch.int64)
-        elif part.dtype is torch.uint64:
-            part, least = part.contiguous().view(torch.int64), max(least, 0)  # those from 2**63 on are negative then
         if part.is_floating_point():
-            # The last double below 2**63: that itself does not fit.
-            nearest = part.double().round().nan_to_num(0.0).clamp(least, min(most, 2**63 - 1024))
+            # Of doubles, the last ones below 2**63 and 2**64 are the largest that fit.
+            most = {2**63 - 1: 2**63 - 1024, 2**64 - 1: 2**64 - 2048}.get(most, most)
+            nearest = part.double().round().nan_to_num(0.0).clamp(least, most)
+            misfits = part != nearest
+            nearest = torch.where(nearest < 2.0**63, nearest, nearest - 2.0**64)  # as the bits of an int64
         else:
+            if part.dtype in (torch.uint16, torch.uint32):  # torch can do little with these
+                part = part.to(torch.int64)
             its = torch.iinfo(part.dtype)
             if least <= its.min and its.max <= most:
                 return part
-            nearest = part.clamp(max(least, its.min), min(most, its.max))
-        misfits = (part != nearest).reshape(self._num_envs, -1).any(1)
+            if part.dtype is torch.uint64:
+                part = part.contiguous().view(torch.int64)
+                its = torch.iinfo(torch.int64)
+                nearest = part.masked_fill(part < 0, its.max).clamp(0, min(most, its.max))  # those from 2**63 on
+            else:
+                nearest = part.clamp(max(least, its.min), min(most, its.max))
+            misfits = part != nearest
+        misfits = misfits.reshape(self._num_envs, -1).any(1)
         ids = torch.arange(self._num_envs, device=part.device)
         misfit = torch.where(misfits, ids, self._num_envs).min()
-        known = self._least_misfit
-        self._least_misfit = misfit if known is None else torch.minimum(known, misfit)
+        if self._least_misfit is not None:
+            if self._counted is not None:
+                self._counted.wait()  # maybe in another stream than this one
+            misfit = torch.minimum(self._least_misfit, misfit)
+        self._least_misfit = misfit
+        self._counted = torch.cuda.current_stream(part.device).record_event() if part.is_cuda else None
         return nearest.to(torch.int64)
 
 

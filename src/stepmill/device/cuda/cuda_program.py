@@ -22,6 +22,7 @@ _RESET, _OBSERVE, _RECALL = 1, 2, 3  # sm_command
 _ENDED = 2  # sm_phase
 
 State = tuple[bytes, ...]  # of all envs, as GpuStates.read() gives it
+Past = tuple[int, int | None, int | None, int]  # what `notes` gives, and how many episodes have ended
 
 
 class Uploaded(NamedTuple):
@@ -216,13 +217,17 @@ class CudaProgram:
     def forget_failed(self) -> None:
         self.envs.forget_failed()
 
+    def past(self) -> Past:
+        """What was counted and noted until now. Waits for the GPU."""
+        return *self.notes(), self.episodes()
+
     def episodes(self) -> int:
         """How many have ended. Waits for the GPU."""
         return int(self.envs.episodes(self.stream()))
 
     def size(self) -> int:
-        """The bytes of the envs, and of the results of a step."""
-        return int(self.envs.env_bytes + self.envs.batch_bytes)
+        """The bytes of the GPU that envs, results and saved states of this pool hold."""
+        return int(self.envs.memory_bytes)
 
     def is_lost(self) -> bool:
         return False
@@ -254,10 +259,11 @@ class CudaProgram:
         """Where a new table is."""
         return int(self.envs.keep_table(content, self.stream()))
 
-    def set_now(self, now: tuple[State, bytes | None]) -> None:
+    def set_now(self, now: tuple[State, bytes | None, Past]) -> None:
         """Goes on from what another program was, and from rows that nobody has seen."""
-        state, rows = now
+        state, rows, past = now
         self.envs.write(state, self.stream())
+        self.envs.go_on_from(*past)
         self._batch = None if rows is None else self.envs.batch_of(rows, self.stream())
 
     def functional(self, seeds: Sequence[int]) -> Any:

@@ -37,7 +37,6 @@ class OnGpu:
 
 # As DLPack numbers them; others are handles.
 _NO_STREAM, _DEFAULT_STREAM = -1, 1
-_HOST = 1  # a kind of memory: in tests, a GPU has that
 
 
 class CudaResults(DeviceResults):
@@ -92,7 +91,7 @@ class CudaResults(DeviceResults):
         if given.requires_grad:
             given = given.detach()
         if not given.is_cuda:
-            return given if driver.MEMORY_KIND == _HOST else None
+            return None if driver.is_real() else given
         gpu = self._program.gpu
         return given if given.get_device() == gpu else given.to(f"cuda:{gpu}", non_blocking=True)
 
@@ -131,12 +130,14 @@ class CudaResults(DeviceResults):
             map_trees(lambda leaf, part: parts.append((space.leaves[leaf], part)), space.tree, action)
         except (LookupError, TypeError, ValueError) as error:
             raise ActionError(f"graph_step: expected an action of {space.space}, got {action!r}") from error
+        if isinstance(space.tree, dict) and len(action) != len(space.tree):
+            raise ActionError(f"graph_step: expected the keys {list(space.tree)}, got {list(action)}")
         for leaf, part in parts:
             self._check_part_for_graph(leaf, part)
 
     def _check_part_for_graph(self, leaf: ArrayLeaf, part: Any) -> None:
         shape = (self._num_envs, *leaf.shape)
-        gpu = self._torch.device("cuda" if driver.MEMORY_KIND != _HOST else "cpu", self._program.gpu)
+        gpu = self._torch.device("cuda" if driver.is_real() else "cpu", self._program.gpu)
         got = type(part).__name__
         if isinstance(part, self._torch.Tensor):
             is_here = part.device.type == gpu.type and part.device.index in (gpu.index, None)

@@ -19,7 +19,7 @@ from stepmill.values.saved_states import Buffer, SavedStates, StateOrigin
 
 # Of an env, beside its memory, in the order of the arrays that GpuStates.read() gives.
 _COUNTS = ("seldom", "episode_return", "elapsed", "phase")
-_Rest = np.dtype([("seldom", "V64"), ("episode_return", "<f8"), ("elapsed", "<i4"), ("phase", "<u4"), ("seed", "<u8")])
+_Rest = np.dtype([("seldom", "V128"), ("episode_return", "<f8"), ("elapsed", "<i4"), ("phase", "<u4"), ("seed", "<u8")])
 _Table = np.dtype([("size", "<u8")])  # of its content, which follows
 
 Arrays = tuple[bytes, ...]
@@ -78,6 +78,8 @@ class CudaMemory(NamedTuple):
     states: SavedStates
     standing: Any
     rows: bytes | None  # of envs that nobody has received
+    past: tuple[int, int | None, int | None, int]  # what was counted and noted until then
+    seconds: float  # how long the run has taken until then
 
 
 class CudaKeeper(StateKeeper):
@@ -179,13 +181,14 @@ class CudaKeeper(StateKeeper):
     def _save_all(self) -> CudaMemory:
         standing = self._pool.standing
         rows = None if standing.in_flight is None else self._pool.program.in_flight_rows()
-        return CudaMemory(self._origins, self._states(None), standing, rows)
+        past = self._pool.program.past()
+        return CudaMemory(self._origins, self._states(None), standing, rows, past, self._pool.seconds)
 
     def restore_all(self, memory: Any) -> None:
         """Makes a new pool what another one was."""
         self._check_origins("resume", memory.origins, None, self._num_envs)
         state = _arrays(*self._unpacked(*memory.states.parts))
-        self._pool.set_memory((state, memory.rows), memory.standing)
+        self._pool.set_memory((state, memory.rows, memory.past), memory.standing, memory.seconds)
 
 
 def _rows(state: Arrays, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,3 +4,9 @@ from __future__ import annotations
 
 LIBRARY = "libcuda.so.1"
 MEMORY_KIND = 2  # of its memory, as DLPack has it
+HOST = 1  # the kind that a GPU of tests has
+
+
+def is_real() -> bool:
+    """Whether its memory is a GPU's."""
+    return MEMORY_KIND != HOST
