@@ -27,6 +27,7 @@ class RecordingError : public std::runtime_error {
 struct CudaDriver {
   using Result = int;
   static constexpr Result kSuccess = 0;
+  static constexpr Result kInvalidValue = 1;
   static constexpr Result kOutOfMemory = 2;
   // Whoever unloads the driver has let go of all memory: at the end of the program.
   static constexpr Result kDeinitialized = 4;

@@ -328,11 +328,18 @@ void GpuEnvs::launch(void* kernel, Given& given, void* stream) {
 void GpuEnvs::start(void* kernel, void* given, unsigned blocks, void* stream) {
   void* parameters[] = {given};
   const CudaDriver::Result result = driver_.launch(kernel, blocks, 1, 1, gpu::kBlock, 1, 1, 0, stream, parameters, nullptr);
+  if (result == CudaDriver::kSuccess) return;
+  const std::string gpu = "GPU " + std::to_string(number_);
+  constexpr const char* kLocals = "the members of an env and what its functions have in local variables";
   if (result == CudaDriver::kOutOfMemory)
-    throw GpuError("GPU " + std::to_string(number_) + " has no memory left for the members of envs and what their functions have in "
-                       "local variables, of which each thread has a copy: make them smaller, or let go of other memory",
+    throw GpuError(gpu + " has no memory left for " + kLocals + ", of which each thread has a copy: make them smaller, or let go "
+                       "of other memory",
                    true);
-  driver_.check(result, "the kernel could not be started");
+  if (result == CudaDriver::kInvalidValue)  // all else that a launch is given is ours
+    throw GpuError(gpu + " cannot start the kernel: expected at most 512 KiB for " + kLocals + ", got more: make them smaller, or "
+                       "use backend='thread'",
+                   false);
+  driver_.check(result, gpu + " cannot start the kernel");
 }
 
 void GpuEnvs::step(Batch& batch, std::span<const void* const> action, void* stream) {

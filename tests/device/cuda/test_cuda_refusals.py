@@ -157,12 +157,16 @@ def test_a_driver_that_is_too_old(gpu: HostGpu) -> None:
         stepmill.make(TASK, backend="cuda", num_envs=N)
 
 
-def test_no_memory_for_local_variables(gpu: HostGpu) -> None:
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (2, errors.OutOfMemoryError, "GPU 0 has no memory left for the members of an env"),
+        (1, errors.ResourceError, "GPU 0 cannot start the kernel: expected at most 512 KiB for the members of an env"),
+    ],
+)
+def test_no_memory_for_local_variables(gpu: HostGpu, answer: int, error: type[Exception], said: str) -> None:
     """The first launch takes it, in `make`."""
-    with (
-        gpu.with_number("launch_refused", 2),
-        pytest.raises(errors.OutOfMemoryError, match="GPU 0 has no memory left for the members of envs"),
-    ):
+    with gpu.with_number("launch_refused", answer), pytest.raises(error, match=said):
         stepmill.make(TASK, backend="cuda", num_envs=N)
 
 

@@ -226,6 +226,7 @@ def test_tensors_outlive_their_pool(expected: list[Any]) -> None:
     assert_steps(got, expected)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where other tests have imported it
 def test_a_fork_leaves_the_pool_to_the_parent(expected: list[Any]) -> None:
     actions = torch.from_numpy(drawn(60)).cuda()
     with on_gpu() as pool:
