@@ -72,6 +72,15 @@ def test_files_and_folders_of_any_name(both: Make, tmp_path: Path, name: str) ->
     assert_shows(both, own_env(folder / f"{name}.h", head='#include "number.h"', **shows("NUMBER")), 5.0)
 
 
+def test_the_class_named_as_the_file_wins_over_its_base(both: Make, tmp_path: Path) -> None:
+    file = Path(own_env(tmp_path / "ih.h", "BaseCoin", **shows("1.0")))
+    inherits = "class Ih : public BaseCoin {{ public: using BaseCoin::BaseCoin; void {} }};\n"
+    observe = "observe(const stepmill::Row& row) const { *row.observation<double>() = 2.0; }"
+    file.write_text(file.read_text() + inherits.format(observe))
+    assert_shows(both, str(file), 2.0)
+    assert_shows(both, f"{file}:BaseCoin", 1.0)
+
+
 def test_what_does_not_compile_is_named_as_the_author_knows_it(gpu: HostGpu, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "odd.h").write_text("#ifdef STEPMILL_GPU\nodd\n#endif\n")
