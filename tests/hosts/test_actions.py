@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import shutil
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -90,7 +91,7 @@ class Hostile:
 def test_an_object_that_refuses_to_become_an_array_is_refused(pair: tuple[Any, Any]) -> None:
     pool, twin = pair
     assert_refused(pool, lambda: pool.send(Hostile()), errors.ActionTypeError, TypeError, "Hostile", "not today")
-    assert_refused(pool, lambda: pool.send(GOOD, Hostile()), errors.EnvIdError, IndexError, "Hostile")
+    assert_refused(pool, lambda: pool.send(GOOD, Hostile()), errors.EnvIdError, IndexError, "Hostile", "not today")
     assert_like_twin(pool, twin)
 
 
@@ -531,13 +532,21 @@ def test_interrupts_inside_of_user_code_come_through(error: type[BaseException])
         stepmill.make("Probe-v0", length=bad)
 
 
-def test_other_errors_are_told_in_our_words() -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, ValueError, TypeError])
+def test_other_errors_are_told_in_our_words_with_their_own(error: type[Exception]) -> None:
+    bad = Raises(error)
     with stepmill.make("Pendulum-v1") as pool:
         pool.reset()
-        with pytest.raises(errors.ActionTypeError, match="numpy cannot read: ZeroDivisionError"):
-            pool.step(Raises(ZeroDivisionError))
-        with pytest.raises(errors.EnvIdError):
-            pool.step([[0.0]], Raises(ZeroDivisionError))
+        for call, kind in (
+            (lambda: pool.step(bad), errors.ActionTypeError),
+            (lambda: pool.step([[0.0]], bad), errors.EnvIdError),
+            (lambda: pool.reset(bad), errors.EnvIdError),
+        ):
+            with pytest.raises(kind, match=f"numpy cannot read: {error.__name__}") as caught:
+                call()
+            cause = caught.value.__cause__
+            assert type(cause) is error
+            assert [one.name for one in traceback.extract_tb(cause.__traceback__)] == ["__array__"]
 
 
 # ---- numbers -------------------------------------------------------------------------------------
