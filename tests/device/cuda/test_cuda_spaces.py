@@ -168,6 +168,34 @@ def test_arrays_without_elements(both: Make, tmp_path: Path, bounds: str) -> Non
         assert_both(pools, operator.methodcaller("step", pools.actions()))
 
 
+@pytest.mark.parametrize("bounds", ["clip", "error"])
+def test_actions_as_wide_as_64_bits(both: Make, tmp_path: Path, bounds: str) -> None:
+    """As floats, the bounds are more than the types have."""
+    spec = """
+        spec.action_tree = spec.observation_tree = Tree::kTuple;
+        spec.action = {box<std::int64_t>({2}, {-0x1p63}, {0x1p63}), box<std::uint64_t>({2}, {0.0}, {0x1p64})};
+        spec.observation = spec.action;
+    """
+    step = (
+        "for (int i = 0; i < 2; ++i) a_[i] = action.get<std::int64_t>(0)[i], b_[i] = action.get<std::uint64_t>(1)[i];"
+    )
+    observe = "for (int i = 0; i < 2; ++i) row.observation<std::int64_t>(0)[i] = a_[i];"
+    observe += "for (int i = 0; i < 2; ++i) row.observation<std::uint64_t>(1)[i] = b_[i];"
+    members = "std::int64_t a_[2]{}; std::uint64_t b_[2]{};"
+    step += "return {0.0, false, false};"
+    file = own_env(tmp_path / "own.h", spec=spec, step=step, observe=observe, members=members)
+    pools = both(file, num_envs=1, action_bounds=bounds)
+    assert_both(pools, lambda pool: pool.reset())
+    signed, unsigned = pools.gpu.single_action_space
+    assert (signed.low.tolist(), signed.high.tolist()) == ([-(2**63)] * 2, [2**63 - 1] * 2)
+    assert (unsigned.low.tolist(), unsigned.high.tolist()) == ([0] * 2, [2**64 - 1] * 2)
+    ends = signed.low, signed.high, unsigned.low, unsigned.high
+    for action in ((ends[0], ends[2]), (ends[1], ends[3]), (ends[0] // 3, ends[3] // 3)):
+        shown = assert_both(pools, operator.methodcaller("step", tuple(part[None] for part in action)))[0]
+        assert_same([part[0] for part in shown], list(action))
+    pools.gpu.check()
+
+
 def test_actions_in_float16_are_refused(gpu: HostGpu, tmp_path: Path) -> None:
     spec = "spec.action = {box<float>({2}, {-1}, {1})}; spec.action[0].dtype = DType::kFloat16;"
     spec += "spec.observation = {box<double>({}, {0}, {1})};"
