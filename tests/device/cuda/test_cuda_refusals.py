@@ -21,6 +21,7 @@ from support.envs import ProbeTwin
 
 N = 3
 TASK = "CartPole-v1"
+COIN = Path(__file__).parents[3] / "examples/own_envs/coin.h"
 
 ARGUMENTS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "batch_size": (TASK, {"batch_size": 2}, "batch_size: they move together"),
@@ -29,6 +30,12 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "python": (TASK, {"python": "/usr/bin/python3"}, "python"),
     "on_error": (TASK, {"on_error": "restart"}, "on_error: a kernel raises nothing"),
     "render_mode": (TASK, {"render_mode": "rgb_array"}, "render_mode: nobody draws them there"),
+    "a mode that draws every step": (TASK, {"render_mode": "human"}, "render_mode: CartPole-v1 is native, and in mode"),
+    "render_mode of a file": (
+        str(COIN),
+        {"render_mode": "rgb_array"},
+        r"coin\.h is native, and cannot be drawn: leave",
+    ),
     "players": ("TemplatePlayers-v0", {"max_num_players": 2}, "its envs have several players"),
     "Python env": (ProbeTwin, {}, "ProbeTwin is none"),
     "Gymnasium's env": ("gymnasium:CartPole-v1", {}, "is none"),
@@ -209,8 +216,6 @@ def test_no_memory_for_a_step_changes_nothing(both: Callable[..., Both], gpu: Ho
 
 
 # ---- files ---------------------------------------------------------------------------------------
-
-COIN = Path(__file__).parents[3] / "examples/own_envs/coin.h"
 
 
 def test_an_env_of_one_file(both: Callable[..., Both]) -> None:
