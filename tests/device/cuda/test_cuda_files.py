@@ -101,6 +101,19 @@ def test_members_that_a_gpu_does_not_have(gpu: HostGpu, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_class_that_is_not_plain_memory_is_refused_before_it_is_compiled_for_a_gpu(
+    gpu: HostGpu, tmp_path: Path
+) -> None:
+    file = Path(own_env(tmp_path / "own.h", head="#include <fstream>"))
+    with pytest.raises(errors.CompileError, match=r"own\.h cannot run on a GPU: .*fstream"):
+        stepmill.make(str(file), backend="cuda")
+    file.write_text(file.read_text().replace("kPlainMemory = true", "kPlainMemory = false"))
+    gpu.compiled.clear()
+    with pytest.raises(errors.UnsupportedError, match=r"own\.h cannot be copied .* put `static constexpr bool kPlain"):
+        stepmill.make(str(file), backend="cuda")
+    assert not gpu.compiled
+
+
 # ---- flags ---------------------------------------------------------------------------------------
 
 SIDES = "#ifndef SIDES\n#define SIDES 2\n#endif"
