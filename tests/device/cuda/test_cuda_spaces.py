@@ -169,6 +169,52 @@ def test_arrays_without_elements(both: Make, tmp_path: Path, bounds: str) -> Non
 
 
 @pytest.mark.parametrize("bounds", ["clip", "error"])
+def test_bounds_are_those_of_the_space(both: Make, tmp_path: Path, bounds: str) -> None:
+    """Its own, in its type: 0.4 in float32 is more than 0.4."""
+    spec = "spec.action = spec.observation = {box<float>({2}, {-0.4, -0.7}, {0.4, 0.1})};"
+    step = "for (int i = 0; i < 2; ++i) a_[i] = action.get<float>()[i]; return {0.0, false, false};"
+    observe = "for (int i = 0; i < 2; ++i) row.observation<float>()[i] = a_[i];"
+    file = own_env(tmp_path / "own.h", spec=spec, step=step, observe=observe, members="float a_[2]{};")
+    pools = both(file, num_envs=2, action_bounds=bounds)
+    assert_both(pools, lambda pool: pool.reset())
+    space = pools.gpu.single_action_space
+    ends = np.stack([space.low, space.high])
+    assert_same(assert_both(pools, operator.methodcaller("step", ends))[0], ends)
+    beyond = np.nextafter(ends, np.float32([[-np.inf], [np.inf]]))
+    for pool in pools.pools:
+        if bounds == "clip":
+            assert_same(pool.step(beyond)[0], ends)
+        else:
+            with pytest.raises(errors.ActionError, match=r"expected a number in \[-0\.4, 0\.4\]"):
+                pool.step(beyond)
+    pools.gpu.check()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_bounds_of_tensors_are_those_of_the_space(both: Make, tmp_path: Path, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    spec = "spec.action = {box<float>({}, {-0.7}, {0.4})}; spec.observation = {box<float>({}, {-0.7}, {0.4})};"
+    step = "x_ = *action.get<float>(); return {0.0, false, false};"
+    observe = "*row.observation<float>() = static_cast<float>(x_);"
+    pool = both(
+        own_env(tmp_path / "own.h", spec=spec, step=step, observe=observe),
+        num_envs=2,
+        action_bounds="error",
+        output="torch",
+    ).gpu
+    pool.reset()
+    space = pool.single_action_space
+    ends = np.array([space.low, space.high])
+    shown = pool.step(torch.from_numpy(ends).to(getattr(torch, dtype)))[0]
+    assert_same(np.asarray(shown), ends)
+    pool.check()
+    pool.step(torch.from_numpy(np.nextafter(ends, np.float32([0, np.inf]))))
+    with pytest.raises(errors.ActionError, match="env 1"):
+        pool.check()
+
+
+@pytest.mark.parametrize("bounds", ["clip", "error"])
 def test_actions_as_wide_as_64_bits(both: Make, tmp_path: Path, bounds: str) -> None:
     """As floats, the bounds are more than the types have."""
     spec = """
