@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import array
+import shutil
+import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -13,6 +17,7 @@ from gymnasium import spaces
 import stepmill
 from stepmill import StepmillError, errors
 from support.envs.many_spaces import EchoEnv, env_of
+from support.own_env import own_env
 from support.probes import KINDS, VIEWS, assert_same, make_probe, reset_obs, seen
 from support.subprocesses import run_well
 from support.twins import GOOD, N, assert_like_twin, assert_refused
@@ -86,7 +91,7 @@ class Hostile:
 def test_an_object_that_refuses_to_become_an_array_is_refused(pair: tuple[Any, Any]) -> None:
     pool, twin = pair
     assert_refused(pool, lambda: pool.send(Hostile()), errors.ActionTypeError, TypeError, "Hostile", "not today")
-    assert_refused(pool, lambda: pool.send(GOOD, Hostile()), errors.EnvIdError, IndexError, "Hostile")
+    assert_refused(pool, lambda: pool.send(GOOD, Hostile()), errors.EnvIdError, IndexError, "Hostile", "not today")
     assert_like_twin(pool, twin)
 
 
@@ -244,6 +249,73 @@ class TestBounds:
             if bounds == "pass":
                 expected = (errors.ActionError, ValueError, "env 0", "float32 can hold", "1e+300")
                 assert_refused(pool, lambda: pool.send([1e300, 0, 0]), *expected)
+
+
+SIZE = 24
+LOW, HIGH = np.exp(np.random.default_rng(7).normal(0.0, 3.0, (2, SIZE))) * [[-1.0], [1.0]]  # float32 has none of them
+BOUNDED_SPEC = f"""
+    const std::vector<double> low{{{str(LOW.tolist())[1:-1]}}}, high{{{str(HIGH.tolist())[1:-1]}}};
+    spec.action_tree = spec.observation_tree = Tree::kTuple;
+    spec.action = {{box<float>({{{SIZE}}}, low, high), box<float>({{{SIZE}}}, low, high)}};
+    spec.action[1].dtype = DType::kFloat16;
+    spec.observation = spec.action;
+"""
+BOUNDED_STEP = f"""
+    for (int i = 0; i < {SIZE}; ++i) wide_[i] = action.get<float>(0)[i], half_[i] = action.get<std::uint16_t>(1)[i];
+    return {{0.0, false, false}};
+"""
+BOUNDED_OBSERVE = f"""
+    for (int i = 0; i < {SIZE}; ++i) row.observation<float>(0)[i] = wide_[i];
+    for (int i = 0; i < {SIZE}; ++i) row.observation<std::uint16_t>(1)[i] = half_[i];
+"""
+
+
+class BoundedEnv(gymnasium.Env[Any, Any]):
+    """Shows its action, like the class above."""
+
+    observation_space = action_space = spaces.Tuple(
+        [spaces.Box(LOW.astype(dtype), HIGH.astype(dtype), dtype=dtype) for dtype in (np.float32, np.float16)]
+    )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self.action_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return action, 0.0, False, False, {}
+
+
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory, one_cache: None) -> str:
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    members = f"float wide_[{SIZE}]{{}}; std::uint16_t half_[{SIZE}]{{}};"
+    path = tmp_path_factory.mktemp("bounded") / "own.h"
+    return own_env(path, spec=BOUNDED_SPEC, step=BOUNDED_STEP, observe=BOUNDED_OBSERVE, members=members)
+
+
+@pytest.mark.parametrize("backend", ["thread", "process", "inline", "python-process", "python-inline"])
+def test_bounds_are_those_of_the_space(bounded: str, backend: str) -> None:
+    """Its own, in its type: 0.4 in float32 is more than 0.4."""
+    task = BoundedEnv if backend.startswith("python-") else bounded
+    make = partial(stepmill.make, task, num_envs=1, backend=backend.removeprefix("python-"))
+    with make(action_bounds="error") as strict, make(action_bounds="clip") as clipped:
+        strict.reset()
+        clipped.reset()
+        low, high = ([getattr(box, end)[None] for box in strict.single_action_space] for end in ("low", "high"))
+        for ends, given, away in ((low, LOW, -np.inf), (high, HIGH, np.inf)):
+            for pool in (strict, clipped):
+                assert_same(list(pool.step(tuple(ends))[0]), ends)
+                assert_same(list(pool.step((given[None], given[None]))[0]), ends)  # which rounds to the bound
+            beyond = [np.nextafter(end, end.dtype.type(away)) for end in ends]
+            assert_same(list(clipped.step(tuple(beyond))[0]), ends)
+            for part in range(2):
+                for element in range(SIZE):
+                    action = [end.copy() for end in ends]
+                    action[part][0, element] = beyond[part][0, element]
+                    words = f"env 0, element {element}: expected a number in ["
+                    assert_refused(
+                        strict, lambda a=action: strict.send(tuple(a)), errors.ActionError, ValueError, words
+                    )
 
 
 # ---- spaces of many parts ------------------------------------------------------------------------
@@ -460,13 +532,21 @@ def test_interrupts_inside_of_user_code_come_through(error: type[BaseException])
         stepmill.make("Probe-v0", length=bad)
 
 
-def test_other_errors_are_told_in_our_words() -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, ValueError, TypeError])
+def test_other_errors_are_told_in_our_words_with_their_own(error: type[Exception]) -> None:
+    bad = Raises(error)
     with stepmill.make("Pendulum-v1") as pool:
         pool.reset()
-        with pytest.raises(errors.ActionTypeError, match="numpy cannot read: ZeroDivisionError"):
-            pool.step(Raises(ZeroDivisionError))
-        with pytest.raises(errors.EnvIdError):
-            pool.step([[0.0]], Raises(ZeroDivisionError))
+        for call, kind in (
+            (lambda: pool.step(bad), errors.ActionTypeError),
+            (lambda: pool.step([[0.0]], bad), errors.EnvIdError),
+            (lambda: pool.reset(bad), errors.EnvIdError),
+        ):
+            with pytest.raises(kind, match=f"numpy cannot read: {error.__name__}") as caught:
+                call()
+            cause = caught.value.__cause__
+            assert type(cause) is error
+            assert [one.name for one in traceback.extract_tb(cause.__traceback__)] == ["__array__"]
 
 
 # ---- numbers -------------------------------------------------------------------------------------

@@ -181,6 +181,13 @@ bool copy_quickly(bool (*copy)(const T*, const LeafInput&), const T* from, const
   return work.good.load(std::memory_order_relaxed);
 }
 
+// A number as the leaf has it, and as its space has its bounds: 0.4 is none of float32's.
+template <class To, class From>
+double rounded(From value) {
+  if constexpr (std::is_floating_point_v<To>) return static_cast<double>(static_cast<To>(value));
+  else return static_cast<double>(value);
+}
+
 template <class To, class From>
 void copy_checked(const From* from, const LeafInput& in) {
   const Leaf& leaf = in.leaf;
@@ -195,13 +202,13 @@ void copy_checked(const From* from, const LeafInput& in) {
         if (in.check_values && std::isnan(value))
           reject_value(in, entry, i, static_cast<double>(value));
       if (ranged) {
-        const double low = bound(leaf.low, i), high = bound(leaf.high, i);
-        const auto number = static_cast<double>(value);
+        const double low = rounded<To>(bound(leaf.low, i)), high = rounded<To>(bound(leaf.high, i));
+        const double number = rounded<To>(value);
         if (number < low || number > high) {
           if (leaf.kind != LeafKind::kBox || in.bounds == Bounds::kError)
-            reject_value(in, entry, i, number);
+            reject_value(in, entry, i, static_cast<double>(value));
           const double clipped = number < low ? low : high;
-          if (!fits<To>(clipped)) reject_value(in, entry, i, number);
+          if (!fits<To>(clipped)) reject_value(in, entry, i, static_cast<double>(value));
           to[i] = static_cast<To>(clipped);
           continue;
         }
@@ -257,10 +264,9 @@ nb::object as_array(nb::handle value, const LeafInput& in) {
                                                           NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr)
                                    : nullptr;
   if (out) return nb::steal(out);
-  const std::string cause = take_error();
-  raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
-        std::string(in.what) + ": expected an array, a list or a tensor, got " +
-            describe_object(value) + " that numpy cannot read: " + cause);
+  raise_because(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
+                std::string(in.what) + ": expected an array, a list or a tensor, got " + describe_object(value) +
+                    " that numpy cannot read");
 }
 
 void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
@@ -279,11 +285,23 @@ void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
                       describe_input(value, array));
 }
 
-// C++20 has no float16: we check the values as float32, and numpy rounds them.
+constexpr double kTooLarge = 65520.0;  // from here on float16 rounds to infinity
+
+// The nearest number of float16, which C++20 does not have. What is too large stays as it is.
+double rounded_to_float16(double value) {
+  if (!(std::abs(value) < kTooLarge)) return value;
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const double step = std::ldexp(1.0, std::max(exponent, -13) - 11);  // the numbers below 2^-14 are as far apart as above
+  return std::nearbyint(value / step) * step;
+}
+
+// We round the values and check them as float32, and numpy writes them.
 void write_float16(const nb::object& wide, const LeafInput& in) {
-  constexpr float kTooLarge = 65520.0f;  // from here on float16 rounds to infinity
   Leaf leaf = in.leaf;
   leaf.dtype = DType::kFloat32;
+  for (auto* bounds : {&leaf.low, &leaf.high})
+    for (double& one : *bounds) one = rounded_to_float16(one);
   const std::int64_t elements = leaf.elements();
   const auto row_of = [&](std::int64_t i) { return in.rows.empty() ? i : in.rows[static_cast<std::size_t>(i)]; };
   std::int64_t rows = 0;
@@ -295,11 +313,14 @@ void write_float16(const nb::object& wide, const LeafInput& in) {
                        in.batched, in.error,
                        in.what,    in.players,
                        in.env};
-  write_leaf(wide, wide_input);
+  const double* given = data_of<const double>(wide);
+  std::vector<double> values(given, given + in.count * elements);
+  for (double& value : values) value = rounded_to_float16(value);
+  write_numbers(values.data(), DType::kFloat64, wide_input);
   for (std::int64_t i = 0; i < in.count; ++i)
     for (std::int64_t element = 0; element < elements; ++element) {
       const float value = checked[static_cast<std::size_t>(row_of(i) * elements + element)];
-      if (std::isfinite(value) && std::abs(value) >= kTooLarge) reject_value(in, i, element, value);
+      if (std::isfinite(value) && std::abs(value) >= kTooLarge) reject_value(in, i, element, given[i * elements + element]);
     }
   auto size = static_cast<npy_intp>(checked.size());
   nb::object flat = owned(PyArray_SimpleNewFromData(1, &size, NPY_FLOAT32, checked.data()));
@@ -322,10 +343,9 @@ Ids read_ids(nb::handle given, const std::string& name) {
   nb::object plain = without_torch(given);
   nb::object holder;
   if (plain.is_valid()) holder = nb::steal(PyArray_FromAny(plain.ptr(), nullptr, 0, 0, 0, nullptr));
-  if (!holder.is_valid()) {
-    forget_error();
-    raise("EnvIdError", name + ": expected an array or a list of env ids, got " + describe_object(given));
-  }
+  if (!holder.is_valid())
+    raise_because("EnvIdError", name + ": expected an array or a list of env ids, got " + describe_object(given) +
+                                    " that numpy cannot read");
   auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
   const auto size = static_cast<std::size_t>(PyArray_SIZE(array));  // of an empty one the type says nothing
   if (PyArray_NDIM(array) != 1 || (!PyTypeNum_ISINTEGER(PyArray_TYPE(array)) && size != 0))

@@ -260,6 +260,7 @@ nb::dict describe_class(nb::handle name, nb::handle config, nb::handle simulator
   out["max_num_players"] = spec.max_num_players;
   out["object_bytes"] = table.object_bytes;
   out["object_alignment"] = table.object_alignment;
+  out["is_plain_memory"] = table.memory != nullptr;
   return out;
 }
 

@@ -78,11 +78,14 @@ void forget_error() {
   PyErr_Clear();
 }
 
-std::string take_error() {
-  nb::python_error error;
-  if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw error;
-  const std::string type = reinterpret_cast<PyTypeObject*>(error.type().ptr())->tp_name;
-  return type + ": " + text_of(owned(PyObject_Str(error.value().ptr())));
+void raise_because(const char* name, const std::string& message) {
+  nb::python_error cause;
+  if (!cause.matches(PyExc_Exception) || cause.matches(PyExc_MemoryError)) throw cause;
+  const std::string type = reinterpret_cast<PyTypeObject*>(cause.type().ptr())->tp_name;
+  const nb::object text = to_text(message + ": " + type + ": " + text_of(owned(PyObject_Str(cause.value().ptr()))));
+  nb::object error = nb::module_::import_("stepmill.errors").attr(name)(text);
+  PyException_SetCause(error.ptr(), Py_NewRef(cause.value().ptr()));
+  raise_again(error);
 }
 
 nb::object take_exception() {

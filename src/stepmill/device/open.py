@@ -93,6 +93,12 @@ def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
     if driver.is_real():
         _refuse_blind_library(settings)
     described = _native.describe(source.env_class, source.configs[0], None)
+    if not described["is_plain_memory"]:
+        raise UnsupportedError(
+            f"backend='cuda': {source.id} cannot be copied to a GPU: its class does not say kPlainMemory. If none of "
+            "its members is a pointer, put `static constexpr bool kPlainMemory = true;` into it, under public; "
+            "otherwise use backend='thread'"
+        )
     leaves = {role: [_leaf_of(one) for one in described[role]] for role in ("observation", "action", "info")}
     _refuse_arrays(source, leaves)
     # In the order in which the class describes them, which need not be that of the keys of a Dict.

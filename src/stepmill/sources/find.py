@@ -168,7 +168,8 @@ def _native_source(
     assert env_class is not None
     drawer = drawer_of(env_class)
     render_mode = _shared_render_mode(record.id, [{**record.config, **one}.get("render_mode") for one in once(configs)])
-    if not _is_drawn_on_request(record.id, render_mode, () if drawer is None else drawer.render_modes(), backend):
+    modes = () if drawer is None else drawer.render_modes()
+    if not _is_drawn_on_request(record.id, render_mode, modes, backend, library is not None):
         if drawer is not None:
             warn_once(
                 f"render_mode={render_mode!r} draws {record.id} at every step, so a Python env runs in place of the "
@@ -282,11 +283,12 @@ def _shared_render_mode(id: str, modes: Sequence[Any]) -> str | None:
     return None if mode is None else str(mode)
 
 
-def _is_drawn_on_request(id: str, mode: str | None, modes: Sequence[str], backend: str) -> bool:
+def _is_drawn_on_request(id: str, mode: str | None, modes: Sequence[str], backend: str, is_own: bool) -> bool:
     """Whether nothing is drawn in this mode unless ``render`` is called. Then the env can be native.
 
     In the other modes Gymnasium's env draws at every step, into a window or a list. So it has to run itself, and cannot
-    on threads. ``modes`` are those of Gymnasium's env; there are none if native envs of this id cannot be drawn.
+    on threads or on a GPU. ``modes`` are those of Gymnasium's env; there are none if native envs of this id cannot be
+    drawn. An author's own env has no env in Gymnasium.
     """
     drawn = [one for one in modes if one != "human"]
     if mode is None or mode in drawn:
@@ -295,8 +297,10 @@ def _is_drawn_on_request(id: str, mode: str | None, modes: Sequence[str], backen
     if drawn and mode not in every_step:
         known = ", ".join(map(repr, [*drawn, *every_step]))
         raise ConfigError(f"render_mode: expected None or a mode of {id}, which are {known}, got {mode!r}")
-    if backend == "thread":
+    if backend in ("thread", "cuda"):
         why = f"in mode {mode!r} it would be drawn at every step" if drawn else "cannot be drawn"
+        if is_own:
+            raise UnsupportedError(f"render_mode: {id} is native, and {why}: leave it out")
         raise UnsupportedError(
             f"render_mode: {id} is native, and {why}. make('gymnasium:{id}', backend='inline', render_mode={mode!r}) "
             "runs Gymnasium's own env, if it has one"

@@ -145,7 +145,12 @@ def _space_of_leaf(leaf: dict[str, Any]) -> spaces.Space[Any]:
 
 
 def _spread(bounds: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """The inverse of ``_bounds``: one number counts for all elements."""
+    """The inverse of ``_bounds``: one number counts for all elements. Whole numbers end where their type does."""
+    if dtype.kind in "iu":
+        limits, given = np.iinfo(dtype), bounds
+        bounds = np.full(given.shape, limits.max, dtype)
+        is_less = given < float(limits.max)  # which of 64 bits is a float only from 2**63, or 2**64, on
+        bounds[is_less] = np.maximum(given[is_less], limits.min)
     bounds = bounds.astype(dtype)
     return np.full(shape, bounds[0]) if bounds.size == 1 else bounds.reshape(shape)
 

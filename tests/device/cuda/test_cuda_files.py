@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from stepmill.sources.files.env_library import EnvLibrary
 from support.cuda_pools import Both, HostGpu
 from support.own_env import own_env
 from support.probes import assert_same
@@ -72,6 +74,15 @@ def test_files_and_folders_of_any_name(both: Make, tmp_path: Path, name: str) ->
     assert_shows(both, own_env(folder / f"{name}.h", head='#include "number.h"', **shows("NUMBER")), 5.0)
 
 
+def test_the_class_named_as_the_file_wins_over_its_base(both: Make, tmp_path: Path) -> None:
+    file = Path(own_env(tmp_path / "ih.h", "BaseCoin", **shows("1.0")))
+    inherits = "class Ih : public BaseCoin {{ public: using BaseCoin::BaseCoin; void {} }};\n"
+    observe = "observe(const stepmill::Row& row) const { *row.observation<double>() = 2.0; }"
+    file.write_text(file.read_text() + inherits.format(observe))
+    assert_shows(both, str(file), 2.0)
+    assert_shows(both, f"{file}:BaseCoin", 1.0)
+
+
 def test_what_does_not_compile_is_named_as_the_author_knows_it(gpu: HostGpu, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "odd.h").write_text("#ifdef STEPMILL_GPU\nodd\n#endif\n")
@@ -90,6 +101,19 @@ def test_members_that_a_gpu_does_not_have(gpu: HostGpu, tmp_path: Path) -> None:
     ) as caught:
         stepmill.make(task, backend="cuda")
     assert "\n" not in str(caught.value)
+
+
+def test_a_class_that_is_not_plain_memory_is_refused_before_it_is_compiled_for_a_gpu(
+    gpu: HostGpu, tmp_path: Path
+) -> None:
+    file = Path(own_env(tmp_path / "own.h", head="#include <fstream>"))
+    with pytest.raises(errors.CompileError, match=r"own\.h cannot run on a GPU: .*fstream"):
+        stepmill.make(str(file), backend="cuda")
+    file.write_text(file.read_text().replace("kPlainMemory = true", "kPlainMemory = false"))
+    gpu.compiled.clear()
+    with pytest.raises(errors.UnsupportedError, match=r"own\.h cannot be copied .* put `static constexpr bool kPlain"):
+        stepmill.make(str(file), backend="cuda")
+    assert not gpu.compiled
 
 
 # ---- flags ---------------------------------------------------------------------------------------
@@ -148,7 +172,12 @@ def test_flags_for_the_host_alone_are_left_out(both: Make, tmp_path: Path) -> No
     flags = [
         "-O3",
         "-g",
+        "-Wall",
         "-fno-plt",
+        "-fno-fast-math",
+        "-ffp-contract=off",
+        "-fno-trapping-math",
+        "-fno-short-enums",
         "-mtune=native",
         "-Wno-unused",
         "-w",
@@ -160,12 +189,35 @@ def test_flags_for_the_host_alone_are_left_out(both: Make, tmp_path: Path) -> No
     assert_shows(both, stepmill.compile(own_env(tmp_path / "own.h", **shows("9.0")), flags=flags), 9.0)
 
 
-@pytest.mark.parametrize("flag", ["-std=gnu++23", "-Wp,-DSIDES=6", "-funsigned-char"])
-def test_any_other_flag_is_refused(gpu: HostGpu, tmp_path: Path, flag: str) -> None:
-    library = stepmill.compile(own_env(tmp_path / "own.h"), flags=[flag])
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, one_cache: None) -> EnvLibrary:
+    return stepmill.compile(own_env(tmp_path_factory.mktemp("plain") / "own.h"))
+
+
+def assert_refused(task: Any, flag: str) -> None:
     with pytest.raises(errors.UnsupportedError, match=r"own\.h is compiled with the flag ") as caught:
-        stepmill.make(library, backend="cuda")
+        stepmill.make(task, backend="cuda")
     assert repr(flag) in str(caught.value)
+
+
+NUMBERS = """-ffast-math -Ofast -funsafe-math-optimizations -fassociative-math -freciprocal-math -ffinite-math-only
+    -fno-signed-zeros -ffp-contract=fast -ffp-contract=on -fsingle-precision-constant -fcx-limited-range -mfpmath=387
+    -mdaz-ftz -ffp-model=fast -fapprox-func -fno-honor-nans -fdenormal-fp-math=positive-zero -fexec-charset=IBM1047"""
+LAYOUT = """-funsigned-char -fsigned-char -fno-signed-char -fpack-struct -fpack-struct=2 -fshort-enums -fshort-wchar
+    -funsigned-bitfields -mms-bitfields"""
+
+
+@pytest.mark.parametrize("flag", ["-std=gnu++23", "-Wp,-DSIDES=6", *NUMBERS.split(), *LAYOUT.split()])
+def test_any_other_flag_is_refused(gpu: HostGpu, plain: EnvLibrary, flag: str) -> None:
+    assert_refused(replace(plain, flags=("-O2", flag)), flag)
+
+
+def test_a_flag_of_the_compiler_s_name_is_refused(
+    gpu: HostGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "g++ -ffast-math")
+    assert_refused(own_env(tmp_path / "own.h"), "-ffast-math")
 
 
 # ---- names ---------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from support.envs import ProbeTwin
 
 N = 3
 TASK = "CartPole-v1"
+COIN = Path(__file__).parents[3] / "examples/own_envs/coin.h"
 
 ARGUMENTS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "batch_size": (TASK, {"batch_size": 2}, "batch_size: they move together"),
@@ -29,10 +30,16 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "python": (TASK, {"python": "/usr/bin/python3"}, "python"),
     "on_error": (TASK, {"on_error": "restart"}, "on_error: a kernel raises nothing"),
     "render_mode": (TASK, {"render_mode": "rgb_array"}, "render_mode: nobody draws them there"),
+    "a mode that draws every step": (TASK, {"render_mode": "human"}, "render_mode: CartPole-v1 is native, and in mode"),
+    "render_mode of a file": (
+        str(COIN),
+        {"render_mode": "rgb_array"},
+        r"coin\.h is native, and cannot be drawn: leave",
+    ),
     "players": ("TemplatePlayers-v0", {"max_num_players": 2}, "its envs have several players"),
     "Python env": (ProbeTwin, {}, "ProbeTwin is none"),
     "Gymnasium's env": ("gymnasium:CartPole-v1", {}, "is none"),
-    "a class that reads files": ("Probe-v0", {}, "Probe-v0 cannot run on a GPU: .*cerrno"),
+    "no kPlainMemory": ("Probe-v0", {}, "Probe-v0 cannot be copied to a GPU: its class does not say kPlainMemory"),
     "MuJoCo": ("Ant-v5", {}, "calls a simulator, which runs on the host"),
     "other tasks": ([TASK, "Taxi-v3", TASK], {}, "expected the same task for all envs, got CartPole-v1 and Taxi-v3"),
 }
@@ -213,8 +220,6 @@ def test_no_memory_for_a_step_changes_nothing(both: Callable[..., Both], gpu: Ho
 
 
 # ---- files ---------------------------------------------------------------------------------------
-
-COIN = Path(__file__).parents[3] / "examples/own_envs/coin.h"
 
 
 def test_an_env_of_one_file(both: Callable[..., Both]) -> None:

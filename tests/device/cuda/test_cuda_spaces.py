@@ -168,6 +168,80 @@ def test_arrays_without_elements(both: Make, tmp_path: Path, bounds: str) -> Non
         assert_both(pools, operator.methodcaller("step", pools.actions()))
 
 
+@pytest.mark.parametrize("bounds", ["clip", "error"])
+def test_bounds_are_those_of_the_space(both: Make, tmp_path: Path, bounds: str) -> None:
+    """Its own, in its type: 0.4 in float32 is more than 0.4."""
+    spec = "spec.action = spec.observation = {box<float>({2}, {-0.4, -0.7}, {0.4, 0.1})};"
+    step = "for (int i = 0; i < 2; ++i) a_[i] = action.get<float>()[i]; return {0.0, false, false};"
+    observe = "for (int i = 0; i < 2; ++i) row.observation<float>()[i] = a_[i];"
+    file = own_env(tmp_path / "own.h", spec=spec, step=step, observe=observe, members="float a_[2]{};")
+    pools = both(file, num_envs=2, action_bounds=bounds)
+    assert_both(pools, lambda pool: pool.reset())
+    space = pools.gpu.single_action_space
+    ends = np.stack([space.low, space.high])
+    assert_same(assert_both(pools, operator.methodcaller("step", ends))[0], ends)
+    beyond = np.nextafter(ends, np.float32([[-np.inf], [np.inf]]))
+    for pool in pools.pools:
+        if bounds == "clip":
+            assert_same(pool.step(beyond)[0], ends)
+        else:
+            with pytest.raises(errors.ActionError, match=r"expected a number in \[-0\.4, 0\.4\]"):
+                pool.step(beyond)
+    pools.gpu.check()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_bounds_of_tensors_are_those_of_the_space(both: Make, tmp_path: Path, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    spec = "spec.action = {box<float>({}, {-0.7}, {0.4})}; spec.observation = {box<float>({}, {-0.7}, {0.4})};"
+    step = "x_ = *action.get<float>(); return {0.0, false, false};"
+    observe = "*row.observation<float>() = static_cast<float>(x_);"
+    pool = both(
+        own_env(tmp_path / "own.h", spec=spec, step=step, observe=observe),
+        num_envs=2,
+        action_bounds="error",
+        output="torch",
+    ).gpu
+    pool.reset()
+    space = pool.single_action_space
+    ends = np.array([space.low, space.high])
+    shown = pool.step(torch.from_numpy(ends).to(getattr(torch, dtype)))[0]
+    assert_same(np.asarray(shown), ends)
+    pool.check()
+    pool.step(torch.from_numpy(np.nextafter(ends, np.float32([0, np.inf]))))
+    with pytest.raises(errors.ActionError, match="env 1"):
+        pool.check()
+
+
+@pytest.mark.parametrize("bounds", ["clip", "error"])
+def test_actions_as_wide_as_64_bits(both: Make, tmp_path: Path, bounds: str) -> None:
+    """As floats, the bounds are more than the types have."""
+    spec = """
+        spec.action_tree = spec.observation_tree = Tree::kTuple;
+        spec.action = {box<std::int64_t>({2}, {-0x1p63}, {0x1p63}), box<std::uint64_t>({2}, {0.0}, {0x1p64})};
+        spec.observation = spec.action;
+    """
+    step = (
+        "for (int i = 0; i < 2; ++i) a_[i] = action.get<std::int64_t>(0)[i], b_[i] = action.get<std::uint64_t>(1)[i];"
+    )
+    observe = "for (int i = 0; i < 2; ++i) row.observation<std::int64_t>(0)[i] = a_[i];"
+    observe += "for (int i = 0; i < 2; ++i) row.observation<std::uint64_t>(1)[i] = b_[i];"
+    members = "std::int64_t a_[2]{}; std::uint64_t b_[2]{};"
+    step += "return {0.0, false, false};"
+    file = own_env(tmp_path / "own.h", spec=spec, step=step, observe=observe, members=members)
+    pools = both(file, num_envs=1, action_bounds=bounds)
+    assert_both(pools, lambda pool: pool.reset())
+    signed, unsigned = pools.gpu.single_action_space
+    assert (signed.low.tolist(), signed.high.tolist()) == ([-(2**63)] * 2, [2**63 - 1] * 2)
+    assert (unsigned.low.tolist(), unsigned.high.tolist()) == ([0] * 2, [2**64 - 1] * 2)
+    ends = signed.low, signed.high, unsigned.low, unsigned.high
+    for action in ((ends[0], ends[2]), (ends[1], ends[3]), (ends[0] // 3, ends[3] // 3)):
+        shown = assert_both(pools, operator.methodcaller("step", tuple(part[None] for part in action)))[0]
+        assert_same([part[0] for part in shown], list(action))
+    pools.gpu.check()
+
+
 def test_actions_in_float16_are_refused(gpu: HostGpu, tmp_path: Path) -> None:
     spec = "spec.action = {box<float>({2}, {-1}, {1})}; spec.action[0].dtype = DType::kFloat16;"
     spec += "spec.observation = {box<double>({}, {0}, {1})};"

@@ -25,6 +25,10 @@ ENV = "static EnvSpec spec(const Config&);"
         (f"class A {{ {ENV} }}; class B {{ {ENV} }};", ["A", "B"]),
         ("class [[nodiscard]] Coin { [[nodiscard]] static stepmill::EnvSpec spec(const Config&); };", ["Coin"]),
         (f"class Outer {{ class Inner {{ {ENV} }}; }};", ["Outer::Inner"]),
+        (f"class Outer {{ public: class Inner : Base {{ {ENV} }}; }};", ["Outer::Inner"]),
+        (f"class A {{ {ENV} }}; struct B final : Other, public A {{ }}; class C : B {{ }};", ["A", "B", "C"]),
+        (f"namespace n {{ class A {{ {ENV} }}; }} class B : public n::A {{ {ENV} }};", ["n::A", "B"]),
+        (f"class A {{ {ENV} }}; class B : Holder<A> {{ A a; }}; class C {{ C() : A() {{}} }};", ["A"]),
         (f"template <class T> class Coin {{ {ENV} }};", []),
         (f"// class Coin {{ {ENV} }};", []),
         (f"/* class Coin {{\n {ENV} }}; */", []),
@@ -63,6 +67,23 @@ def test_the_class_named_as_the_file_is_taken(tmp_path: Path) -> None:
     assert TaskFile.of(f"{file}:FromMacro").class_of(source) == "FromMacro"  # the compiler will know
 
 
+@pytest.mark.parametrize("name", ["Ih", "IH", "ih", "I_h"])
+def test_the_class_named_as_the_file_may_inherit_its_spec(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "ih.h"
+    file.touch()
+    source = f"class BaseCoin {{ {ENV} }}; namespace n {{ class {name} : public BaseCoin {{ }}; }}"
+    assert TaskFile.of(file).class_of(source) == f"n::{name}"
+    assert TaskFile.of(f"{file}:{name}").class_of(source) == f"n::{name}"
+    assert TaskFile.of(f"{file}:BaseCoin").class_of(source) == "BaseCoin"
+
+
+@pytest.mark.parametrize("stem", ["my_coin", "MyCoin", "my-coin", "mycoin", "MY_COIN"])
+def test_names_are_alike_whatever_their_case(tmp_path: Path, stem: str) -> None:
+    file = tmp_path / f"{stem}.cpp"
+    file.touch()
+    assert TaskFile.of(file).class_of(f"class A {{ {ENV} }}; class MyCoin {{ {ENV} }};") == "MyCoin"
+
+
 def test_the_only_class_is_taken_whatever_its_name(tmp_path: Path) -> None:
     file = tmp_path / "games.h"
     file.touch()
@@ -76,6 +97,8 @@ def test_several_classes_are_listed(tmp_path: Path) -> None:
         CompileError, match=r"several env classes, A, B, none named Games: say which, as in 'games.h:A'"
     ):
         TaskFile.of(file).class_of(f"class A {{ {ENV} }}; class B {{ {ENV} }};")
+    with pytest.raises(CompileError, match="several env classes, A, B, none named Games"):
+        TaskFile.of(file).class_of(f"class A {{ {ENV} }}; class B : public A {{ }};")
 
 
 def test_a_file_without_a_class_is_refused(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def kernel_for(
         settings.action_bounds,
     )
     if library is not None:
-        _refuse_flags(source.id, library.flags)
+        _refuse_flags(source.id, library)
     trig, keeps_float32 = choices()
     defines = [f"-DSTEPMILL_FLOAT32_TRIG={trig}", f"-DSTEPMILL_SCALAR_PROMOTION={int(not keeps_float32)}"]
     files = {one: file_digest(one) for one in _headers()}
@@ -97,17 +97,26 @@ def _compiled(text: str, architecture: int, defines: Sequence[str], library: Env
 # ---- flags of the author's -----------------------------------------------------------------------
 
 # They tune, warn, debug and link.
-_LEFT_OUT = re.compile(r"-(?:[OmgwlL]|f(?!unsigned-char)|W(?!p,)|std=(?:c|gnu)\+\+20$|pthread$|pipe$|pedantic)")
+_LEFT_OUT = re.compile(r"-(?:[OmgwlLf]|W(?!p,)|std=(?:c|gnu)\+\+20$|pthread$|pipe$|pedantic)")
+# But for these, which change what is computed, or where it lies in memory.
+_CHANGES = re.compile(
+    r"-(?:Ofast|f(?:"
+    r"fast-math|unsafe-math-|associative-math|reciprocal-math|finite-math-only|no-signed-zeros|no-honor-|approx-func|"
+    r"fp-contract=(?!off)|fp-model=(?!strict)|fp-eval-method|denormal-fp-math|single-precision-constant|cx-|complex-|"
+    r"pack-struct|short-|(?:no-)?(?:un)?signed-|(?:wide-)?exec-charset"
+    r")|m(?:fpmath=(?!sse)|daz-ftz|recip|long-double|ms-bitfields))"
+)
 
 
-def _refuse_flags(id: str, flags: Sequence[str]) -> None:
-    for one in flags:
-        if not parts_of(one)[0] and not _LEFT_OUT.match(one):
-            raise UnsupportedError(
-                f"backend='cuda': {id} is compiled with the flag {one!r}, which NVIDIA's compiler does not know: "
-                "expected -D, -U, -I, -iquote, -isystem, -idirafter or -include, or what tunes and links for the host, "
-                "such as -O3 and -lm. backend='thread' takes it"
-            )
+def _refuse_flags(id: str, library: EnvLibrary) -> None:
+    """Raises if a GPU would compute something else. ``$CXX`` may have flags too."""
+    unknown = [one for one in library.flags if not parts_of(one)[0] and not _LEFT_OUT.match(one)]
+    for one in [*unknown, *filter(_CHANGES.match, (*library.command, *library.flags))]:
+        raise UnsupportedError(
+            f"backend='cuda': {id} is compiled with the flag {one!r}, which NVIDIA's compiler does not know: "
+            "expected -D, -U, -I, -iquote, -isystem, -idirafter or -include, or what tunes and links for the host and "
+            "changes no number, such as -O3 and -lm. backend='thread' takes it"
+        )
 
 
 def _read(flags: Sequence[str]) -> list[str]:

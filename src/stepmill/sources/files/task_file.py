@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from stepmill.errors import CompileError, ConfigError
@@ -58,7 +59,7 @@ class TaskFile:
             # One that the scan does not see may come from a macro or an include: the compiler will say.
             return next((one for one in found if one == self.name or one.endswith(f"::{self.name}")), self.name)
         expected = "".join(part.capitalize() for part in re.split(r"[^0-9A-Za-z]+", self.path.stem))
-        alike = [one for one in found if one.rpartition("::")[2] == expected] or found
+        alike = [one for one in found if _plain(one.rpartition("::")[2]) == expected.lower()] or found
         if len(alike) == 1:
             return alike[0]
         if not found:
@@ -73,8 +74,12 @@ class TaskFile:
         )
 
 
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
 def env_classes(source: str) -> list[str]:
-    """The classes in a C++ file that have ``static EnvSpec spec(``, with their namespaces, in order."""
+    """The classes in a C++ file that have ``static EnvSpec spec(`` or inherit it, with their namespaces, in order."""
     found: list[str] = []
     scopes: list[str | None] = []  # a name per open brace; None for those that are no class or namespace
     heading: list[str] = []  # the words since the last ; { or }
@@ -84,17 +89,40 @@ def env_classes(source: str) -> list[str]:
         token = match[0]
         if token == "{":
             scopes.append(_scope_name(heading))
+            if scopes[-1] and _inherits(heading, found):
+                _add(found, scopes)
         elif token == "}" and scopes:
             scopes.pop()
         elif token == "(" and _declares_spec(heading) and scopes and scopes[-1]:
-            name = "::".join(scope for scope in scopes if scope)
-            if name not in found:
-                found.append(name)
+            _add(found, scopes)
         if token in "{};":
             heading = []
         else:
             heading.append(token)
     return found
+
+
+def _add(found: list[str], scopes: list[str | None]) -> None:
+    name = "::".join(scope for scope in scopes if scope)
+    if name not in found:
+        found.append(name)
+
+
+def _inherits(heading: list[str], found: list[str]) -> bool:
+    """Whether a class has one of those found before it as its base."""
+    _, bases = _parts(heading)
+    direct = {word for word, after in zip_longest(bases, bases[1:], fillvalue=",") if after == ","}
+    return any(one.rpartition("::")[2] in direct for one in found)
+
+
+def _parts(heading: list[str]) -> tuple[list[str], list[str]]:
+    """What names a class, and its bases."""
+    for i, word in enumerate(heading):
+        if word in ("class", "struct"):
+            rest = heading[i + 1 :]
+            colon = rest.index(":") if ":" in rest else len(rest)
+            return rest[:colon], rest[colon + 1 :]
+    return [], []
 
 
 def _declares_spec(heading: list[str]) -> bool:
@@ -107,9 +135,5 @@ def _scope_name(heading: list[str]) -> str | None:
         return "".join(heading[heading.index("namespace") + 1 :]) or None
     if "template" in heading or "enum" in heading:
         return None
-    for i, word in enumerate(heading):
-        if word in ("class", "struct"):
-            names = heading[i + 1 : heading.index(":")] if ":" in heading[i:] else heading[i + 1 :]
-            words = [one for one in names if one.isidentifier() and one not in ("final", "alignas")]
-            return words[-1] if words else None
-    return None
+    words = [one for one in _parts(heading)[0] if one.isidentifier() and one not in ("final", "alignas")]
+    return words[-1] if words else None
