@@ -278,8 +278,8 @@ def resume(path: Place, task: Any = None, **arguments: Any) -> Any:
     Args:
         path: The file, or one that is open for reading.
         task: What ``make`` was given as ``task_id``. Only needed if it cannot be imported, such as a lambda.
-        **arguments: ``num_threads``, ``num_workers`` and ``backend`` (but for ``"cuda"``) may differ from those of the former
-            pool. Other arguments of ``make`` need not be given, and must be the same.
+        **arguments: ``num_threads``, ``num_workers`` and ``backend`` (but for ``"cuda"``) may differ from those of the
+            former pool. Other arguments of ``make`` need not be given, and must be the same.
 
     Returns:
         A pool of the same view. Its first results are those that the former one had not handed out.
