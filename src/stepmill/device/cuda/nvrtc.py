@@ -121,8 +121,8 @@ _MEANINGS = (
     (r"does not support exception handling", "it catches an exception, which a GPU cannot"),
     (
         rf'{_FIRST}(?:identifier|the global scope has no) "([^"]+)"(?: is undefined)?\n',
-        "it uses {2} ({0}, line {1}), which the small standard library of a GPU does not have: write it in your file, or "
-        "leave it to what only the host calls. If it has a header that is not included, include that",
+        "it uses {2} ({0}, line {1}), which the small standard library of a GPU does not have: write it in your file, "
+        "or leave it to what only the host calls. If it has a header that is not included, include that",
     ),
 )
 
