@@ -141,6 +141,7 @@ STEPMILL_GPU_ENV(Odd, Form)
 """
 
 
+NAMESPACE = "#include <algorithm>\n#include <cmath>\n#include <cstring>\nusing namespace std;"
 OWN_ERROR = """
 #include <exception>
 #include <string>
@@ -179,6 +180,8 @@ def test_an_env_that_only_computes_compiles(tmp_path: Path) -> None:
         ("place_ = std::max(place_, 1.0); std::swap(place_, place_); place_ = std::abs(place_);", ""),
         ("int all[3]{}; place_ = *std::begin(all) + std::size(all); std::fill(all, all + 3, 1);", ""),
         ("place_ = INT32_MAX + std::numeric_limits<float>::max();", ""),
+        ("place_ = sin(place_) + abs(place_) + sqrt(2) + pow(place_, 2.0) + max(1, 2) + isnan(place_);", NAMESPACE),
+        ("swap(place_, place_); memmove(&place_, &place_, 8); place_ = clamp(place_, 0.0, 2.0);", NAMESPACE),
         ("place_ = sin(place_) + fabsf(2.0F) + M_PI + INFINITY + NULL;", "#include <math.h>\n#include <stddef.h>"),
         ("uint8_t all[3]; memset(all, 0, sizeof all); place_ = UINT8_MAX;", "#include <stdint.h>\n#include <string.h>"),
         ("if (place_ > 1) throw Lost(3);", OWN_ERROR),
