@@ -1,5 +1,6 @@
 // What tests/device/cuda/test_std.py compiles twice: with the standard library of kernels (gpu/std), and with the
-// host's. Both have to say the same. Each function writes numbers and returns how many.
+// host's. Both have to say the same. Each function writes numbers and returns how many. tests/device/cuda/test_nvrtc.py
+// compiles it for GPUs.
 #ifdef AS_KERNEL
 #include "gpu/prelude.h"
 #else
@@ -8,9 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cfloat>
+#include <climits>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <limits>
@@ -22,6 +26,9 @@
 #include <utility>
 
 #ifdef AS_KERNEL
+#ifdef __CUDACC_RTC__
+#define __builtin_trap __trap
+#endif
 [[noreturn]] void stepmill::gpu::fail_thread() { __builtin_trap(); }
 #endif
 
@@ -48,10 +55,16 @@ template <class T>
 static void limits() {
   using L = std::numeric_limits<T>;
   put(L::max(), L::min(), L::lowest(), L::is_signed, L::is_integer, L::digits);
+  put(L::digits10, L::max_digits10, L::has_infinity, L::has_quiet_NaN, L::is_iec559);
+  put(L::epsilon(), L::infinity(), L::denorm_min(), L::round_error(), std::numeric_limits<const T>::max());
   if constexpr (!L::is_integer) {
-    put(L::epsilon(), L::infinity(), L::denorm_min(), std::isnan(L::quiet_NaN()));
+    using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+    put(std::bit_cast<Bits>(L::quiet_NaN()), std::bit_cast<Bits>(L::signaling_NaN()));
   }
 }
+// Of which type a macro is, too.
+template <class... T>
+static void macros(T... values) { put(values..., sizeof(T)..., (static_cast<T>(-1) < static_cast<T>(0))...); }
 template <class T>
 static void traits() {
   put(std::is_integral_v<T>, std::is_floating_point_v<T>, std::is_arithmetic_v<T>, std::is_pointer_v<T>,
@@ -108,6 +121,89 @@ extern "C" long algorithms(double* to) {
   put(first, second, left, right, empty.first, empty.second, empty == std::pair{0, 0.0},
       std::pair{1, 2} < std::pair{1, 3});
   put(std::pair{2, 2} < std::pair{1, 3}, std::exchange(left, 7), left, std::tuple_size<std::array<int, 4>>::value);
+  const std::pair<double, int> converted = std::make_pair(3, 2.75F);
+  put(converted.first, converted.second, std::tuple_size_v<std::array<int, 4>>);
+  return out - to;
+}
+
+// With an order of one's own: by the last digit, so that some are equal.
+struct ByLastDigit {
+  constexpr bool operator()(int x, int y) const { return x % 10 < y % 10; }
+};
+extern "C" long orders(double* to) {
+  out = to;
+  const ByLastDigit before;
+  const int a[] = {23, 51, 40, 13, 80, 71, 33};
+  put(std::min(21, 11, before), std::max(21, 11, before), std::min(29, 11, before), std::max(29, 11, before));
+  put(std::min({23, 51, 11, 13}, before), std::max({51, 23, 13, 41}, before), std::max({7, 5}, std::greater<>()));
+  put(std::max_element(a, a + 7, before) - a, std::min_element(a, a + 7, before) - a,
+      std::max_element(a, a, before) - a);
+  const auto both = std::minmax_element(a, a + 7, before), plain = std::minmax_element(a, a + 7);
+  put(both.first - a, both.second - a, plain.first - a, plain.second - a);
+  const int two = 2, three = 3, twelve = 12;
+  const auto sorted = std::minmax(three, two), equal = std::minmax(two, twelve, before);
+  put(sorted.first, sorted.second, equal.first, equal.second);
+  const auto [least, most] = std::minmax({4, 2, 8, 6});
+  const std::pair<int, int> last = std::minmax({24, 11, 4, 31}, before);
+  put(least, most, last.first, last.second);
+  int b[7];
+  std::copy(a, a + 7, b);
+  std::sort(b, b + 7, std::less<int>());
+  for (int x : b) put(x);
+  std::copy_backward(b, b + 4, b + 6);
+  std::replace(b, b + 7, 33, -1);
+  for (int x : b) put(x);
+  put(std::rotate(b, b + 3, b + 7) - b, std::rotate(b, b, b + 7) - b, std::rotate(b, b + 7, b + 7) - b);
+  for (int x : b) put(x);
+  put(std::remove(b, b + 7, 13) - b, std::remove_if(b, b + 4, [](int x) { return x < 20; }) - b, b[0], b[1]);
+  int sum = 0, next = 0;
+  std::for_each(a, a + 7, [&](int x) { sum += x; });
+  std::generate(b, b + 7, [&] { return next++ * next; });
+  put(sum, b[0], b[6]);
+  int c[2][2] = {{1, 2}, {3, 4}}, d[2][2] = {{5, 6}, {7, 8}};
+  std::swap(c, d);
+  put(c[0][0], c[1][1], d[0][1]);
+  return out - to;
+}
+
+// What authors may override.
+struct Lost : std::exception {
+  explicit Lost(int where) : where_(where) {}
+  const char* what() const noexcept override { return where_ > 1 ? "far" : "near"; }
+  int where_;
+};
+struct Nowhere : std::exception {};
+extern "C" long arrays(double* to) {
+  out = to;
+  std::array<int, 4> a{5, 3, 8, 1};
+  const std::array<int, 4> b{5, 3, 9, 0};
+  for (auto i = a.rbegin(); i != a.rend(); ++i) put(*i);
+  for (auto i = b.crbegin(); i < b.crend(); i += 2) put(*i, i[1]);
+  for (auto i = a.cbegin(); i != a.cend(); i++) put(*i);
+  for (auto i = std::rbegin(a); i != std::rend(a); i++) *i += 1;
+  put(a.rend() - a.rbegin(), *(a.rbegin() + 1), *--a.rend(), a.rbegin().base() - a.begin(), *std::cbegin(b));
+  std::sort(a.rbegin(), a.rend());
+  for (int x : a) put(x);
+  put(a < b, b < a, a < a, *std::make_reverse_iterator(a.begin() + 2));
+  std::array<int, 4> c = b;
+  a.swap(c);
+  put(a[2], c[2], sizeof(decltype(a)::value_type));
+  decltype(c)::const_iterator third = c.begin() + 2;
+  put(*third, std::max_element(a.rbegin(), a.rend()) - a.rbegin());
+  std::array<double, 0> none{};
+  for (double x : none) put(x);
+  none.fill(1);
+  put(none.size(), none.empty(), none.begin() == none.end(), none.rbegin() == none.rend(), none == none);
+  const unsigned char bytes[] = {1, 2, 3, 200, 4};
+  unsigned char moved[] = {9, 1, 2, 3, 199};
+  put(std::memcmp(bytes, moved + 1, 3), std::memcmp(bytes, moved + 1, 4) > 0, std::memcmp(moved + 1, bytes, 4) < 0);
+  std::memmove(moved + 1, moved, 4);
+  for (int x : moved) put(x);
+  std::memmove(moved, moved + 2, 3);
+  for (int x : moved) put(x);
+  const Lost lost(2);
+  const std::exception& error = lost;
+  put(error.what()[0], Lost(1).what()[0], sizeof(Lost), sizeof(Nowhere));
   return out - to;
 }
 
@@ -131,6 +227,25 @@ extern "C" long numbers(double* to) {
         std::popcount(std::uint64_t{x} << 20));
   }
   put(std::numbers::pi, std::numbers::e, std::numbers::sqrt2, std::numbers::pi_v<float>);
+  put(std::numbers::log2e, std::numbers::log10e, std::numbers::inv_pi, std::numbers::ln2, std::numbers::ln10,
+      std::numbers::sqrt3, std::numbers::ln2_v<float>);
+  macros(M_E, M_LOG2E, M_LOG10E, M_LN2, M_LN10, M_PI, M_PI_2, M_PI_4, M_1_PI, M_2_PI, M_2_SQRTPI, M_SQRT2, M_SQRT1_2);
+  macros(INFINITY, -INFINITY, HUGE_VAL, HUGE_VALF);
+  constexpr double kNothing = NAN;
+  put(std::bit_cast<std::uint64_t>(kNothing), std::bit_cast<std::uint32_t>(NAN), sizeof(NAN));
+  macros(INT8_MAX, INT16_MAX, INT32_MAX, INT64_MAX, INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN, INTPTR_MAX, INTPTR_MIN,
+         PTRDIFF_MAX, PTRDIFF_MIN, INTMAX_MAX, INTMAX_MIN);
+  macros(UINT8_MAX, UINT16_MAX, UINT32_MAX, UINT64_MAX, UINTPTR_MAX, SIZE_MAX, UINTMAX_MAX);
+  macros(INT8_C(1), INT16_C(2), INT32_C(3), INT64_C(4), UINT8_C(1), UINT16_C(2), UINT32_C(3), UINT64_C(4));
+  macros(CHAR_BIT, SCHAR_MIN, SCHAR_MAX, UCHAR_MAX, CHAR_MIN, CHAR_MAX, SHRT_MIN, SHRT_MAX, USHRT_MAX);
+  macros(INT_MIN, INT_MAX);
+  macros(UINT_MAX, LONG_MIN, LONG_MAX, ULONG_MAX, LLONG_MIN, LLONG_MAX, ULLONG_MAX);
+  macros(FLT_RADIX, FLT_MANT_DIG, FLT_DIG, FLT_DECIMAL_DIG, FLT_MIN_EXP, FLT_MAX_EXP, FLT_MIN_10_EXP, FLT_MAX_10_EXP);
+  macros(FLT_MAX, FLT_MIN, FLT_TRUE_MIN, FLT_EPSILON, DBL_MAX, DBL_MIN, DBL_TRUE_MIN, DBL_EPSILON);
+  macros(DBL_MANT_DIG, DBL_DIG, DBL_DECIMAL_DIG, DBL_MIN_EXP, DBL_MAX_EXP, DBL_MIN_10_EXP, DBL_MAX_10_EXP);
+#if INT_MAX != 2147483647 || UINT64_MAX != 18446744073709551615UL || LLONG_MIN >= 0
+#error "the preprocessor reads them too"
+#endif
   return out - to;
 }
 
@@ -159,6 +274,8 @@ extern "C" long functions(double* to) {
     typed(std::isnan(n)), typed(std::isinf(x));
     typed(std::exp(-std::abs(x))), typed(std::log(n)), typed(std::pow(2, n / 100)), typed(std::pow(f, 2)),
     typed(std::pow(std::abs(x), 0.5));
+    typed(std::hypot(x, 2.0, -3.0)), typed(std::hypot(f, 0.5F, 4.0F)), typed(std::hypot(f, 2, x)),
+        typed(std::hypot(x * 0, 0, 0));
     typed(std::atan2(x, 1.0)), typed(std::atan2(f, 1)), typed(std::hypot(x, 2)), typed(std::tanh(x)),
     typed(std::atan(n)), typed(std::cbrt(x));
     typed(std::erf(x)), typed(std::expm1(-std::abs(x))), typed(std::log1p(std::abs(x))), typed(std::log2(n)),
@@ -207,7 +324,7 @@ extern "C" long layout(double* to) {
   put(sizeof(std::array<std::int16_t, 5>), alignof(std::array<double, 2>), sizeof(std::pair<std::int8_t, double>));
   put(sizeof(std::shared_ptr<const Tile>), alignof(std::shared_ptr<const Tile>), sizeof(Plain), alignof(Plain));
   put(sizeof(std::int8_t), sizeof(long), sizeof(std::size_t), sizeof(std::ptrdiff_t), sizeof(std::byte),
-      sizeof(std::uintptr_t));
+      sizeof(std::uintptr_t), sizeof(std::intmax_t), sizeof(std::array<double, 0>), alignof(std::array<double, 0>));
   put(offsetof(Plain, torque), offsetof(Plain, tile), offsetof(Plain, cells), offsetof(Plain, best),
       offsetof(Plain, flag));
   return out - to;
@@ -239,3 +356,10 @@ extern "C" long read_shared(const void* from, double* to) {
   put(shared->x, (*shared).side, shared.get()->x, static_cast<bool>(shared));
   return out - to;
 }
+
+#ifdef __CUDACC_RTC__
+extern "C" __global__ void all(double* to, const void* from) {
+  algorithms(to), orders(to), arrays(to), numbers(to), optionals(to), layout(to), read_plain(from, to);
+  read_shared(from, to);
+}
+#endif

@@ -74,6 +74,19 @@ def test_an_env_of_one_file_compiles_for_a_gpu(file: str) -> None:
     assert nvrtc.compile_kernel(source, 90, [ROOT / "examples/own_envs"], definitions()).startswith(b"\x7fELF")
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_the_standard_library_has_compiles_for_every_gpu_that_we_know(architecture: int) -> None:
+    """What it does is compared with the host's in ``test_std.py``."""
+    source = (ROOT / "cpp/tests/gpu/std_behaviour.cpp").read_text()
+    assert nvrtc.compile_kernel(source, architecture, [], ["-DAS_KERNEL"]).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("header", sorted(one.name for one in (ROOT / "cpp/gpu/std").iterdir()))
+def test_each_header_stands_alone(header: str) -> None:
+    source = f'#include "gpu/prelude.h"\n#include <{header}>\nextern "C" __global__ void kernel() {{}}'
+    assert nvrtc.compile_kernel(source, 90, []).startswith(b"\x7fELF")
+
+
 @pytest.mark.usefixtures("one_cache")
 def test_large_envs_and_rows_are_not_written_out(tmp_path: Path) -> None:
     """Every word of them would be some instructions, and the compiler would take minutes."""
@@ -128,6 +141,21 @@ STEPMILL_GPU_ENV(Odd, Form)
 """
 
 
+NAMESPACE = "#include <algorithm>\n#include <cmath>\n#include <cstring>\nusing namespace std;"
+OWN_ERROR = """
+#include <exception>
+#include <string>
+struct Lost : std::exception {
+  explicit Lost(int where) : where_(where) {}
+  const char* what() const noexcept override { return where_ > 1 ? "far" : "near"; }
+  int where_;
+};
+struct Wrong : std::runtime_error {
+  explicit Wrong(double at) : std::runtime_error("wrong at " + std::to_string(at)) {}
+};
+"""
+
+
 def compile_odd(folder: Path, step: str, include: str = "") -> bytes:
     (folder / "odd.h").write_text(ENV.format(step=step, include=include))
     return nvrtc.compile_kernel(KERNEL, 90, [folder])
@@ -144,6 +172,24 @@ def test_an_env_that_only_computes_compiles(tmp_path: Path) -> None:
     """
     includes = "#include <array>\n#include <numeric>\n#include <cmath>\n#include <algorithm>"
     assert compile_odd(tmp_path, step, includes).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(
+    ("step", "include"),
+    [
+        ("place_ = std::max(place_, 1.0); std::swap(place_, place_); place_ = std::abs(place_);", ""),
+        ("int all[3]{}; place_ = *std::begin(all) + std::size(all); std::fill(all, all + 3, 1);", ""),
+        ("place_ = INT32_MAX + std::numeric_limits<float>::max();", ""),
+        ("place_ = sin(place_) + abs(place_) + sqrt(2) + pow(place_, 2.0) + max(1, 2) + isnan(place_);", NAMESPACE),
+        ("swap(place_, place_); memmove(&place_, &place_, 8); place_ = clamp(place_, 0.0, 2.0);", NAMESPACE),
+        ("place_ = sin(place_) + fabsf(2.0F) + M_PI + INFINITY + NULL;", "#include <math.h>\n#include <stddef.h>"),
+        ("uint8_t all[3]; memset(all, 0, sizeof all); place_ = UINT8_MAX;", "#include <stdint.h>\n#include <string.h>"),
+        ("if (place_ > 1) throw Lost(3);", OWN_ERROR),
+        ("if (place_ > 1) throw Wrong(place_);", OWN_ERROR),
+    ],
+)
+def test_an_env_that_compiles_on_the_host_compiles_with_as_few_headers(tmp_path: Path, step: str, include: str) -> None:
+    assert compile_odd(tmp_path, step, include).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +219,8 @@ def test_the_log_names_what_a_gpu_does_not_have(tmp_path: Path, step: str, inclu
         ("place_ = std::nth(place_);", "#include <cmath>", "it uses std::nth, which a GPU does not have"),
         ("place_ = kRoot;", "#include <cmath>\nstatic const double kRoot = std::sqrt(2.0);", "make it constexpr"),
         ("long double sum = place_; place_ = sum * 2;", "", "it uses long double, which a GPU does not have"),
-        ("place_ = read_sensor();", "", 'error: identifier "read_sensor" is undefined'),
+        ("place_ = read_sensor();", "", "it uses read_sensor (odd.h, line 11), which the small standard"),
+        ("place_ = ::rand() + FP_NAN;", "#include <cmath>", "it uses rand (odd.h, line 11), which the small standard"),
     ],
 )
 def test_what_does_not_compile_is_said_in_a_sentence(tmp_path: Path, step: str, include: str, sentence: str) -> None:
@@ -181,6 +228,14 @@ def test_what_does_not_compile_is_said_in_a_sentence(tmp_path: Path, step: str, 
         compile_odd(tmp_path, step, include)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_missing_after_another_error_is_not_the_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as caught:
+        compile_odd(tmp_path, 'int at = "a"; place_ = at + nowhere;')
+    first, second = str(caught.value).splitlines()
+    assert "cannot be used to initialize" in first
+    assert second.endswith('error: identifier "nowhere" is undefined')
 
 
 @pytest.mark.parametrize(

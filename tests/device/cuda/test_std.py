@@ -27,7 +27,7 @@ def answers(function: ctypes._NamedFuncPointer, *given: object) -> np.ndarray:
     return out[:count].copy()
 
 
-@pytest.mark.parametrize("subject", ["algorithms", "numbers", "optionals", "layout"])
+@pytest.mark.parametrize("subject", ["algorithms", "orders", "arrays", "numbers", "optionals", "layout"])
 def test_both_say_the_same(libraries: tuple[ctypes.CDLL, ctypes.CDLL], subject: str) -> None:
     ours, hosts = (answers(library[subject]) for library in libraries)
     assert ours.tolist() == hosts.tolist()
@@ -58,3 +58,9 @@ def test_a_shared_table_is_read_through_the_hosts_pointer(libraries: tuple[ctype
     memory = ctypes.create_string_buffer(64)
     libraries[1].write_shared(memory)
     assert [answers(one.read_shared, memory).tolist() for one in libraries] == [[4.5, 2, 4.5, 1]] * 2
+
+
+@pytest.mark.parametrize("name", ["INFINITY", "M_PI", "FP_NAN", "EOF", "strlen", "stderr", "lgamma_r"])
+def test_the_host_lends_a_kernel_nothing_that_a_gpu_lacks(kernels: Kernels, name: str) -> None:
+    with pytest.raises(RuntimeError, match=name):
+        kernels.compile(f'#include "gpu/prelude.h"\nauto used() {{ return {name}; }}')

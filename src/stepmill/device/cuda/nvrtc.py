@@ -100,6 +100,7 @@ def _text_of(nvrtc: Any, program: ctypes.c_void_p, what: str) -> bytes:
 
 # What the compiler says, and what that means for the author of an env. It shows the line below its message.
 _SHOWN = r"error: [^\n]*\n"
+_FIRST = r"\A(?:(?![^\n]*error:)[^\n]*\n)*(?:[^\n]*/)?([^\n/]+)\((\d+)\): error: "  # where the first error is
 _MEANINGS = (
     (r'static assertion failed(?: with "|: )([^"\n]+)', "{0}"),
     (r"Unresolved extern function '(\S+)'", "it uses {0}, which a GPU does not have: use arrays of a fixed size"),
@@ -118,6 +119,11 @@ _MEANINGS = (
     ),
     (r"'long double' is treated as 'double'", "it uses long double, which a GPU does not have: use double"),
     (r"does not support exception handling", "it catches an exception, which a GPU cannot"),
+    (
+        rf'{_FIRST}(?:identifier|the global scope has no) "([^"]+)"(?: is undefined)?\n',
+        "it uses {2} ({0}, line {1}), which the small standard library of a GPU does not have: write it in your file, "
+        "or leave it to what only the host calls. If it has a header that is not included, include that",
+    ),
 )
 
 
