@@ -94,6 +94,8 @@ inline void check_spec(const EnvSpec& spec) {
   for (const Leaf& leaf : spec.info)
     if (leaf.name.empty() || leaf.name == "env_id" || leaf.name == "elapsed_step")
       throw std::invalid_argument("info: expected a name that is not the engine's own, got '" + leaf.name + "'");
+    else if (leaf.name == "abnormal" && (leaf.dtype != DType::kBool || !leaf.shape.empty()))
+      throw std::invalid_argument("info 'abnormal': expected one bool, which says whether something went wrong in a step");
   if (spec.max_num_players < 1)
     throw std::invalid_argument("max_num_players: expected at least 1, got " + std::to_string(spec.max_num_players));
 }

@@ -148,6 +148,14 @@ STEPMILL_INLINE void give(const Results& to, std::int32_t id, const sm_columns& 
   to.episode_return[id] = *columns.episode_return;
 }
 
+// Infos that were written and taken back: they are 0, like those that were not written.
+template <class Info>
+STEPMILL_INLINE void clear_absent(void* const* infos, const std::uint8_t* has_info) {
+  STEPMILL_UNROLL
+  for (int i = 0; i < Info::kCount; ++i)
+    if (!has_info[i]) memset(infos[i], 0, static_cast<std::size_t>(Info::kBytes[i]));
+}
+
 // What the row of an env that did not end has instead, with `same_step`.
 template <class Form>
 STEPMILL_INLINE void give_final(const Results& to, std::int32_t id, const std::byte* observation, const std::byte* info,
@@ -304,6 +312,7 @@ STEPMILL_INLINE void advance(const Arguments& a) {
     Machine::finish_step(in, 0, shared, columns, memory.env(), state, id, 0, outcome);
   } else {
     Machine::start_or_look(in, 0);
+    clear_absent<Info>(infos, has_info);
   }
 
   memory.store(a.envs.memory, id, a.num_envs);

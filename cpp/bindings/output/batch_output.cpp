@@ -382,6 +382,8 @@ void BatchOutput::add_own(const Handout& out, PyObject* info, const OwnInfos& ow
 
 void BatchOutput::add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const {
   nb::object abnormal = filled(out.rows, NPY_BOOL);
+  if (PyObject* own = PyDict_GetItem(info, keys().abnormal))  // what envs say of themselves
+    std::memcpy(data_of<bool>(abnormal), data_of<bool>(nb::borrow(own)), static_cast<std::size_t>(out.rows));
   const std::int32_t* ids = out.batch.env_id;
   for (std::int32_t row = 0; row < out.rows; ++row)
     for (const Fault& fault : faults)

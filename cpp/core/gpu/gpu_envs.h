@@ -105,7 +105,8 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   bool hides_streams() const { return hides_streams_; }
   // Steps envs. `action`: where each array is on the GPU.
   void step(Batch& batch, std::span<const void* const> action, void* stream);
-  // Makes some envs what copies are before that: if it cannot be done, nothing has changed.
+  // Makes some envs what copies are before that. All that may fail comes first: if it does, nothing has changed. (A driver
+  // may then still refuse the second of two launches: it does if the GPU is broken, which nothing survives.)
   void step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream,
             const Restored* restored = nullptr);
   // Likewise, maybe recorded into a CUDA graph: so nothing happens but the launch.

@@ -115,6 +115,12 @@ extern "C" long algorithms(double* to) {
       b.data()[1]);
   b.fill(2);
   put(b[0], b[8], std::less<>()(1, 2), std::greater<>()(1, 2), std::plus<>()(1, 2.5), std::divides<>()(1.0, 4));
+  // Of a type: what is given is made one of it, and so is the answer.
+  put(std::divides<double>()(1, 2), std::plus<std::uint8_t>()(200, 100), std::minus<unsigned>()(1, 2),
+      std::multiplies<float>()(0.1F, 3.0F), std::less<int>()(1, 1), std::less<unsigned>()(~0U, 1U));
+  const double halves[] = {1.5, 2.5};
+  const int whole[] = {1, 2, 4};
+  put(std::accumulate(halves, halves + 2, 0.0, std::plus<int>()), std::accumulate(whole, whole + 3, 100, std::divides<double>()));
   auto [first, second] = std::array{1.5, 2.5};
   auto [left, right] = std::make_pair(1, 2.5F);
   std::pair<int, double> empty;
@@ -301,6 +307,12 @@ extern "C" long optionals(double* to) {
   put(one.has_value(), one == other);
   one = 3;
   put(*one, one.has_value());
+  // A value of another type is compared as it is: it is not made one of theirs.
+  const std::optional<std::uint8_t> small = std::uint8_t{44};
+  const std::optional<int> two = 2, none;
+  const std::optional<double> exact = 2.0, nothing;
+  put(two == 2, 2 == two, two == 2.5, two != 2.5, small == 300, none == 0, two == exact, none == nothing, none == exact,
+      none != exact, one == 3.0, std::nullopt == none, two != std::nullopt);
   one.reset();
   put(one.has_value(), one.emplace(4.0F));
   std::optional<Tile> tile = Tile{1.0, 2};

@@ -156,8 +156,11 @@ class DevicePool(Uncopyable):
         return result
 
     def plainly(self, function: Callable[..., R], /, *args: Any) -> R:
-        """Calls a function during which results are those of the gymnasium view, in arrays of numpy."""
-        self.check_usable()
+        """Calls a function during which results are those of the gymnasium view, in arrays of numpy.
+
+        Raises what ``check`` raises: of failures of steps before, nothing would be told after those of the function.
+        """
+        self.check()
         with self._results.plain():
             return function(*args)
 
@@ -428,7 +431,9 @@ class DevicePool(Uncopyable):
         info = result[-1]
         if "abnormal" not in info:
             return
-        failed = info["env_id"][info["abnormal"]]
+        failed = self.program.failed(info["env_id"])
+        if not len(failed):  # envs say so of themselves
+            return
         self.program.notes()
         self.program.forget_failed()  # as it is told now
         raise EnvError.gather([_failure(int(one)) for one in failed], result)

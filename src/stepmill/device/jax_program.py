@@ -183,6 +183,10 @@ class JaxProgram:
         bad = np.flatnonzero(np.asarray(self.whole().notes.bad))
         return 0, int(bad[0]) if len(bad) else None, None
 
+    def failed(self, ids: np.ndarray) -> np.ndarray:
+        """None of these envs."""
+        return ids[:0]
+
     def forget_bad(self) -> None:
         none = self.on_device(np.zeros(self.rules.num_envs, bool))
         self.now = self.now._replace(notes=self.now.notes._replace(bad=none))

@@ -226,7 +226,8 @@ class _Calls:
             info |= {"final_obs": final, "_final_obs": one["ended"]}
             info["final_info"] = _with_masks(infos["final_info"], infos["has_final_info"])
             info["_final_info"] = one["ended"]
-        info |= {"abnormal": one["abnormal"], "_abnormal": self._jax.numpy.ones(self._rows, bool)}
+        own = info.get("abnormal", False) & info.get("_abnormal", False)  # what envs say of themselves
+        info |= {"abnormal": one["abnormal"] | own, "_abnormal": self._jax.numpy.ones(self._rows, bool)}
         observation = map_tree(by_part["observation"].__getitem__, self._observation.tree)
         return self._show((observation, one["reward"], one["terminated"], one["truncated"], info))
 

@@ -13,7 +13,7 @@ import pytest
 from stepmill import errors
 from support.cuda_pools import HostGpu, in_float32
 from support.host_kernels import MODES
-from support.own_env import own_env
+from support.own_env import SPEC, own_env
 from support.probes import assert_same
 
 N = 4
@@ -202,6 +202,52 @@ def test_rollouts_raise_what_those_of_threads_do(make_odd: Any, way: str) -> Non
         gpu.check()  # it was told
         kept = [batch for batch, _ in zip(gpu.play(acts, raise_errors=False), range(12), strict=False)]
         assert [one.error is not None for one in kept].count(True) == 2
+
+
+def test_a_failure_before_a_rollout_is_told_by_it(make_odd: Any) -> None:
+    pool = make_odd()
+    observation, _ = pool.reset()
+    observation = pool.step([0, 0, 3, 0])[0]
+    with pytest.raises(errors.EnvError, match="env 2 failed"):
+        pool.rollout(lambda *_: np.zeros(N, int), 3, observation=observation)
+    assert pool.rollout(lambda *_: np.zeros(N, int), 3, observation=observation).rewards.sum() == 2 * 4 + 3
+
+
+@pytest.fixture
+def make_frank(gpu: HostGpu, make: Any, tmp_path: Path) -> Callable[..., Any]:
+    """A pool of envs that say themselves that something went wrong, after an action of 1, and fail after one of 3."""
+    task = own_env(
+        tmp_path / "frank.h",
+        "Frank",
+        head="#include <stdexcept>",
+        spec=SPEC + 'spec.info = {box<bool>({}, {0}, {1}, "abnormal")};',
+        step="told_ = action.index() == 1; if (action.index() == 3) throw std::runtime_error(\"3\"); return {1, false, false};",
+        observe="*row.observation<double>() = 1; *row.info<bool>(0) = told_;",
+        members="bool told_ = false;",
+    )
+    return lambda **arguments: make(task, **{"num_envs": N, "backend": "cuda", **arguments})
+
+
+@pytest.mark.parametrize("backend", ["thread", "cuda"])
+def test_envs_that_call_a_row_abnormal_and_envs_that_fail(make_frank: Any, backend: str) -> None:
+    pool = make_frank(backend=backend, on_error="raise")
+    pool.reset()
+    try:
+        info = pool.step([0, 1, 3, 1])[4]
+    except errors.EnvError as error:
+        assert error.batch is not None
+        info = error.batch[4]
+    assert info["abnormal"].tolist() == [False, True, True, True]
+    if backend == "cuda":
+        with pytest.raises(errors.EnvError, match="env 2 failed"):
+            pool.check()
+
+
+def test_rollouts_of_envs_that_call_rows_abnormal(make_frank: Any) -> None:
+    acts = lambda _observations, env_ids, _generators: env_ids % 2  # noqa: E731
+    shown = [vars(make_frank(backend=backend).rollout(acts, 6)) for backend in ("cuda", "thread")]
+    assert shown[0]["abnormal"].tolist() == shown[1]["abnormal"].tolist()
+    assert shown[0]["abnormal"].any()
 
 
 def test_a_pool_that_is_left_by_a_with_block(make_odd: Any) -> None:

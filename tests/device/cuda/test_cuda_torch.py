@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from support.cuda_pools import HostGpu
+from support.own_env import SPEC, own_env
 from support.probes import VIEWS
 
 torch = pytest.importorskip("torch")
@@ -338,3 +340,20 @@ def test_the_first_graph_step_is_no_part_of_a_graph(make_pool: Any, monkeypatch:
         pool.graph_step(ones())
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
         assert pool.graph_step(ones())[4]["elapsed_step"].tolist() == [1] * N
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_of_envs_that_were_left_alone_are_zero(make_pool: Any, tmp_path: Path, mode: str) -> None:
+    task = own_env(
+        tmp_path / "fast.h",
+        "Fast",
+        spec=SPEC + 'spec.info = {box<double>({2}, {0.0}, {1e9}, "speed")};',
+        observe="*row.observation<double>() = x_; row.info<double>(0)[1] = 5.0;",
+        step="return {1.0, false, false};",
+    )
+    pool = make_pool(task=task, autoreset=mode)
+    pool.reset()
+    pool.step(ones())
+    _, info = pool.reset(options={"reset_mask": np.arange(N) == 1})
+    assert info["_speed"].tolist() == [False, True, False, False]
+    assert info["speed"].tolist() == [[0, 0], [0, 5], [0, 0], [0, 0]]

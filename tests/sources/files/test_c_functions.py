@@ -224,6 +224,12 @@ def test_infos_have_names_that_are_not_the_engines(built: Built, name: str) -> N
         stepmill.make(built(MORE=more))
 
 
+def test_an_info_that_says_that_something_went_wrong_is_one_bool(built: Built) -> None:
+    more = '.spaces.info=(stepmill_array[]){{.name="abnormal",.dtype=STEPMILL_INT8}},.spaces.info_count=1'
+    with pytest.raises(ConfigError, match="info 'abnormal': expected one bool"):
+        stepmill.make(built(MORE=more))
+
+
 def test_a_library_that_is_still_being_written_is_refused(built: Built) -> None:
     path = Path(built())
     whole = path.read_bytes()

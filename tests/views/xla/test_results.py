@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 import stepmill  # noqa: E402
+from support.own_env import SPEC, own_env  # noqa: E402
 from support.probes import MODES, VIEWS  # noqa: E402
 from support.programs import KINDS, actions_of, assert_shows, at, await_all, make_kind, on_jax  # noqa: E402
 
@@ -185,3 +187,18 @@ def test_pools_of_many_sizes(num_envs: int) -> None:
         _, results = jax.jit(lambda *given: jax.lax.scan(step, *given))(handle, jnp.asarray(actions))
         for t, action in enumerate(actions):
             assert_shows(at(results, t), outside.step(action))
+
+
+def test_envs_that_say_of_themselves_that_something_went_wrong(tmp_path: Path) -> None:
+    task = own_env(
+        tmp_path / "frank.h",
+        "Frank",
+        spec=SPEC + 'spec.info = {box<bool>({}, {0}, {1}, "abnormal")};',
+        step="x_ = double(action.index()); return {1.0, false, false};",
+        observe="*row.observation<double>() = x_; *row.info<bool>(0) = x_ == 1;",
+    )
+    with stepmill.make(task, num_envs=3) as pool:
+        handle, _, _, step = pool.xla()
+        pool.reset()
+        _, result = jax.jit(step)(handle, jnp.array([0, 1, 2]))
+        assert result[4]["abnormal"].tolist() == [False, True, False]

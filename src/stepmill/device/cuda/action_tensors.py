@@ -89,7 +89,8 @@ class ActionTensors:
         misfit = torch.where(misfits, ids, self._num_envs).min()
         if self._least_misfit is not None:
             if self._counted is not None:
-                self._counted.wait()  # maybe in another stream than this one
+                # Maybe in another stream than this one. The current device may be another than the pool's.
+                self._counted.wait(torch.cuda.current_stream(part.device))
             misfit = torch.minimum(self._least_misfit, misfit)
         self._least_misfit = misfit
         self._counted = torch.cuda.current_stream(part.device).record_event() if part.is_cuda else None

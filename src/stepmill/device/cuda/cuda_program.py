@@ -20,6 +20,7 @@ from stepmill.values.trees import leaves
 
 _RESET, _OBSERVE, _RECALL = 1, 2, 3  # sm_command
 _ENDED = 2  # sm_phase
+_ABNORMAL = -5  # of the arrays of a batch, as cpp/core/gpu/gpu_envs.h orders them
 
 State = tuple[bytes, ...]  # of all envs, as GpuStates.read() gives it
 Past = tuple[int, int | None, int | None, int]  # what `notes` gives, and how many episodes have ended
@@ -208,6 +209,12 @@ class CudaProgram:
         misfit = None if self._tensors is None else self._tensors.misfit()
         failures, bad, failed = self.envs.notes(self.stream())
         return failures, min((one for one in (bad, misfit) if one is not None), default=None), failed
+
+    def failed(self, ids: np.ndarray) -> np.ndarray:
+        """Which of the last rows of these envs are failures. Waits for the GPU."""
+        flags = self._batch.arrays(self.stream())[_ABNORMAL]
+        failed: np.ndarray = ids[flags[ids]]
+        return failed
 
     def forget_bad(self) -> None:
         if self._tensors is not None:

@@ -163,6 +163,8 @@ class CudaResults(DeviceResults):
         """The arrays of a batch, in the form of a result (cpp/core/gpu/gpu_envs.h says in which order they come)."""
         reward, terminated, truncated, ended, abnormal, env_id, elapsed, length, total = arrays[-9:]
         observation, infos = self._part(arrays, 0)
+        if "abnormal" in infos:  # what envs say of themselves
+            abnormal = abnormal | infos.pop("abnormal") & infos.pop("_abnormal")
         info = {"elapsed_step": elapsed, "episode_return": total, "_episode_return": ended}
         info |= {"episode_length": length, "_episode_length": ended, "abnormal": abnormal, **infos}
         if self._same_step:
