@@ -1,5 +1,6 @@
-// sin and cos as close as a double can be: within 0.501 of a unit in the last place up to 2**16, and within 1.07 up to 2**20,
-// where the GPU's own err by 1.5 and the host's by 0.52. So an env on a GPU moves like on the host, but for the last bit of few angles.
+// sin and cos as close as a double can be: for angles up to 2**16 within 0.501 of a unit in the last place, where the GPU's
+// own err by 1.5 and the host's by 0.52. So an env on a GPU moves like on the host, but for the last bit of few angles.
+// Up to 2**20, next to multiples of pi/2, they err by 1.07.
 //
 // The angle is reduced by a multiple of pi/2, and Taylor's polynomial evaluated, both in pairs: a rounded value and what
 // the rounding left.
