@@ -26,7 +26,7 @@ ENV = "static EnvSpec spec(const Config&);"
         ("class [[nodiscard]] Coin { [[nodiscard]] static stepmill::EnvSpec spec(const Config&); };", ["Coin"]),
         (f"class Outer {{ class Inner {{ {ENV} }}; }};", ["Outer::Inner"]),
         (
-            f"namespace n {{ class Coin {{ {ENV} struct Row {{ }}; struct Side; enum class Kind : int {{ }}; }}; }}",
+            f"namespace n {{ class Coin {{ {ENV} struct Row {{ }}; enum class Kind {{ }}; }}; }}",
             ["n::Coin"],
         ),
         (f"class Outer {{ public: class Inner : Base {{ {ENV} }}; }};", ["Outer::Inner"]),
