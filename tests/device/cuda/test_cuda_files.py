@@ -185,6 +185,9 @@ def test_flags_for_the_host_alone_are_left_out(both: Make, tmp_path: Path) -> No
         "-L/usr/lib",
         "-std=c++20",
         "-pthread",
+        "-s",
+        "-rdynamic",
+        "-static-libgcc",
     ]
     assert_shows(both, stepmill.compile(own_env(tmp_path / "own.h", **shows("9.0")), flags=flags), 9.0)
 
@@ -194,30 +197,88 @@ def plain(tmp_path_factory: pytest.TempPathFactory, one_cache: None) -> EnvLibra
     return stepmill.compile(own_env(tmp_path_factory.mktemp("plain") / "own.h"))
 
 
-def assert_refused(task: Any, flag: str) -> None:
+def test_flags_that_say_what_is_so_anyway_are_left_out(gpu: HostGpu, plain: EnvLibrary) -> None:
+    flags = """-fsigned-zeros -fsigned-char -fno-unsigned-char -fsigned-bitfields -ffp-eval-method=source -mfpmath=sse
+        -fdenormal-fp-math=ieee -mrecip=none -ffp-model=strict -fexec-charset=UTF-8 -finput-charset=utf-8 -fchar8_t
+        -fno-openmp -static-libstdc++ -shared -std=c++2a"""
+    stepmill.make(replace(plain, flags=tuple(flags.split())), backend="cuda").close()
+
+
+def assert_refused(task: Any, flag: str, why: str = "") -> None:
     with pytest.raises(errors.UnsupportedError, match=r"own\.h is compiled with the flag ") as caught:
         stepmill.make(task, backend="cuda")
-    assert repr(flag) in str(caught.value)
+    assert f"{flag!r}{why}" in str(caught.value)
 
 
 NUMBERS = """-ffast-math -Ofast -funsafe-math-optimizations -fassociative-math -freciprocal-math -ffinite-math-only
     -fno-signed-zeros -ffp-contract=fast -ffp-contract=on -fsingle-precision-constant -fcx-limited-range -mfpmath=387
-    -mdaz-ftz -ffp-model=fast -fapprox-func -fno-honor-nans -fdenormal-fp-math=positive-zero -fexec-charset=IBM1047"""
-LAYOUT = """-funsigned-char -fsigned-char -fno-signed-char -fpack-struct -fpack-struct=2 -fshort-enums -fshort-wchar
-    -funsigned-bitfields -mms-bitfields"""
+    -mfpmath=both -mfpmath=sse,387 -mfpmath=sse+387 -mdaz-ftz -mrecip -ffp-model=fast -ffp-model=precise -fapprox-func
+    -fno-honor-nans -fdenormal-fp-math=positive-zero -fdenormal-fp-math=ieee,positive-zero -mlong-double-64"""
+CHARS = "-funsigned-char -fno-signed-char -funsigned-bitfields -fno-signed-bitfields"
+LAYOUT = "-fpack-struct -fpack-struct=2 -fshort-enums -fshort-wchar -mms-bitfields"
+TEXTS = "-fexec-charset=IBM1047 -finput-charset=latin1 -fwide-exec-charset=UTF-16 -fno-char8_t"
+REASONS = {
+    "which changes how numbers are computed on the host, and would not on a GPU": NUMBERS,
+    "which changes what a char or a bit-field can hold on the host": CHARS,
+    "which changes how an object lies in memory on the host": LAYOUT,
+    "which changes what a text is made of on the host": TEXTS,
+    "which changes what an #ifdef and a #pragma mean on the host": "-fopenmp -fopenmp-simd -fopenacc",
+    "and stepmill does not know what it means for a GPU": "-std=gnu++23 -Wp,-DSIDES=6 @flags",
+}
 
 
-@pytest.mark.parametrize("flag", ["-std=gnu++23", "-Wp,-DSIDES=6", *NUMBERS.split(), *LAYOUT.split()])
-def test_any_other_flag_is_refused(gpu: HostGpu, plain: EnvLibrary, flag: str) -> None:
-    assert_refused(replace(plain, flags=("-O2", flag)), flag)
+@pytest.mark.parametrize(("flag", "why"), [(flag, why) for why, flags in REASONS.items() for flag in flags.split()])
+def test_any_other_flag_is_refused(gpu: HostGpu, plain: EnvLibrary, flag: str, why: str) -> None:
+    assert_refused(replace(plain, flags=("-O2", flag)), flag, f", {why}")
 
 
-def test_a_flag_of_the_compiler_s_name_is_refused(
-    gpu: HostGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# ---- flags in $CXX -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Sets ``$CXX``, in a folder with a file to include."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "vendor" / "number.h").write_text("#define NUMBER 5.0\n")
+    return lambda command: monkeypatch.setenv("CXX", command)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "number"),
+    [
+        ("g++ -DNUMBER=7.0", [], 7.0),
+        ("env g++ -D NUMBER=7.0 -pipe -std=gnu++17 -O1", [], 7.0),
+        ("g++ -include vendor/number.h", [], 5.0),
+        ("g++ -I vendor -include number.h", [], 5.0),
+        ("g++ -DNUMBER=7.0", ["-UNUMBER"], 1.0),  # later ones win
+        ("g++ -DNUMBER=7.0 -UNUMBER", ["-DNUMBER=3.0"], 3.0),
+        ("g++ -UNDEBUG", ["-include", "vendor/number.h"], 5.0),
+    ],
+)
+def test_what_the_preprocessor_reads_in_the_compiler_s_name(
+    both: Make, tmp_path: Path, of_the_compiler: Callable[[str], None], command: str, flags: list[str], number: float
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CXX", "g++ -ffast-math")
-    assert_refused(own_env(tmp_path / "own.h"), "-ffast-math")
+    of_the_compiler(command)
+    head = "#ifndef NUMBER\n#define NUMBER 1.0\n#endif\n#ifndef NDEBUG\n#error checked\n#endif"
+    library = stepmill.compile(own_env(tmp_path / "own.h", head=head, **shows("NUMBER")), flags=flags)
+    (tmp_path / "vendor" / "number.h").write_text("#define NUMBER 6.0\n")  # after the host's was compiled
+    assert_shows(both, library, number)
+
+
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ("-ffast-math", "which changes how numbers are computed on the host"),
+        ("-Wp,-DSIDES=6", "and stepmill does not know what it means for a GPU"),
+    ],
+)
+def test_a_flag_of_the_compiler_s_name_is_refused(
+    gpu: HostGpu, tmp_path: Path, of_the_compiler: Callable[[str], None], flag: str, why: str
+) -> None:
+    of_the_compiler(f"g++ {flag}")
+    assert_refused(own_env(tmp_path / "own.h"), flag, f" of $CXX, {why}")
 
 
 # ---- names ---------------------------------------------------------------------------------------

@@ -230,6 +230,15 @@ def test_what_does_not_compile_is_said_in_a_sentence(tmp_path: Path, step: str, 
     assert "\n" not in str(caught.value)
 
 
+def test_what_only_the_host_calls_can_be_kept_from_a_gpu(tmp_path: Path) -> None:
+    """As the sentence about a missing name advises."""
+    uses = "static double read() { return read_sensor(); }"
+    with pytest.raises(CompileError, match="between `#ifndef STEPMILL_GPU` and `#endif`"):
+        compile_odd(tmp_path, "", f"struct Sensor {{ {uses} }};")
+    kept = f"struct Sensor {{\n#ifndef STEPMILL_GPU\n{uses}\n#endif\n}};"
+    assert compile_odd(tmp_path, "", kept).startswith(b"\x7fELF")
+
+
 def test_a_name_that_is_missing_after_another_error_is_not_the_sentence(tmp_path: Path) -> None:
     with pytest.raises(CompileError) as caught:
         compile_odd(tmp_path, 'int at = "a"; place_ = at + nowhere;')

@@ -25,10 +25,33 @@ ENV = "static EnvSpec spec(const Config&);"
         (f"class A {{ {ENV} }}; class B {{ {ENV} }};", ["A", "B"]),
         ("class [[nodiscard]] Coin { [[nodiscard]] static stepmill::EnvSpec spec(const Config&); };", ["Coin"]),
         (f"class Outer {{ class Inner {{ {ENV} }}; }};", ["Outer::Inner"]),
+        (
+            f"namespace n {{ class Coin {{ {ENV} struct Row {{ }}; enum class Kind {{ }}; }}; }}",
+            ["n::Coin"],
+        ),
         (f"class Outer {{ public: class Inner : Base {{ {ENV} }}; }};", ["Outer::Inner"]),
         (f"class A {{ {ENV} }}; struct B final : Other, public A {{ }}; class C : B {{ }};", ["A", "B", "C"]),
         (f"namespace n {{ class A {{ {ENV} }}; }} class B : public n::A {{ {ENV} }};", ["n::A", "B"]),
         (f"class A {{ {ENV} }}; class B : Holder<A> {{ A a; }}; class C {{ C() : A() {{}} }};", ["A"]),
+        # Names between < and > are no bases, and a class of a function cannot be named.
+        (f"class A {{ {ENV} }}; struct B : Holder<A, 4> {{ }}; struct C : std::map<int, A, less<A>> {{ }};", ["A"]),
+        (f"class A {{ {ENV} }}; class B : Holder<(3 > 2), A, int>, public A {{ }};", ["A", "B"]),
+        (f"class A {{ {ENV} }}; static A make() {{ struct B : A {{ }}; return B(); }}", ["A"]),
+        (f"class A {{ {ENV} }}; class C {{ C(struct Config c) : A(c) {{ }} }};", ["A"]),
+        # A base is the innermost class of its name.
+        (
+            f"class A {{ {ENV} }}; namespace n {{ struct A {{ }}; struct B : A {{ }}; struct C : ::A {{ }}; }}",
+            ["A", "n::C"],
+        ),
+        (f"namespace n {{ class A {{ {ENV} }}; class B : A {{ }}; }} class C : m::A {{ }};", ["n::A", "n::B"]),
+        (f"namespace n {{ class A {{ {ENV} }}; }} using namespace n; class B : A {{ }};", ["n::A", "B"]),
+        (
+            f'namespace {{ class A {{ {ENV} }}; class B : A {{ }}; }} extern "C++" {{ class C : B {{ }}; }}',
+            ["A", "B", "C"],
+        ),
+        (f"class A {{ {ENV} }}; using X = A; using Y = Holder<A>; class B : X {{ }}; class C : Y {{ }};", ["A", "B"]),
+        (f"class A {{ {ENV} }}; class B [[deprecated]] : [[unused]] A {{ }};", ["A", "B"]),
+        ("namespace n { static EnvSpec spec(const Config&); }", []),
         (f"template <class T> class Coin {{ {ENV} }};", []),
         (f"// class Coin {{ {ENV} }};", []),
         (f"/* class Coin {{\n {ENV} }}; */", []),
@@ -77,6 +100,26 @@ def test_the_class_named_as_the_file_may_inherit_its_spec(tmp_path: Path, name: 
     assert TaskFile.of(f"{file}:BaseCoin").class_of(source) == "BaseCoin"
 
 
+@pytest.mark.parametrize("other", ["Mycoin", "My_Coin", "MYCOIN", "mycoin"])
+@pytest.mark.parametrize("stem", ["my_coin", "MyCoin"])
+def test_the_class_named_exactly_as_the_file_wins(tmp_path: Path, stem: str, other: str) -> None:
+    file = tmp_path / f"{stem}.h"
+    file.touch()
+    for source in (
+        f"class MyCoin {{ {ENV} }}; class {other} : MyCoin {{ }};",
+        f"class {other} {{ {ENV} }}; class MyCoin : {other} {{ }};",
+    ):
+        assert TaskFile.of(file).class_of(source) == "MyCoin"
+
+
+def test_the_class_that_is_named_exactly_wins_over_that_of_a_namespace(tmp_path: Path) -> None:
+    file = tmp_path / "games.h"
+    file.touch()
+    source = f"namespace n {{ class A {{ {ENV} }}; }} class A {{ {ENV} }};"
+    assert TaskFile.of(f"{file}:A").class_of(source) == "A"
+    assert TaskFile.of(f"{file}:n::A").class_of(source) == "n::A"
+
+
 @pytest.mark.parametrize("stem", ["my_coin", "MyCoin", "my-coin", "mycoin", "MY_COIN"])
 def test_names_are_alike_whatever_their_case(tmp_path: Path, stem: str) -> None:
     file = tmp_path / f"{stem}.cpp"
@@ -99,6 +142,12 @@ def test_several_classes_are_listed(tmp_path: Path) -> None:
         TaskFile.of(file).class_of(f"class A {{ {ENV} }}; class B {{ {ENV} }};")
     with pytest.raises(CompileError, match="several env classes, A, B, none named Games"):
         TaskFile.of(file).class_of(f"class A {{ {ENV} }}; class B : public A {{ }};")
+    file = tmp_path / "coin.h"
+    file.touch()
+    with pytest.raises(CompileError, match=r"a::Coin, b::Coin, several named Coin: say which, as in 'coin\.h:a::Coin'"):
+        TaskFile.of(file).class_of(
+            f"namespace a {{ class Coin {{ {ENV} }}; }} namespace b {{ class Coin {{ {ENV} }}; }}"
+        )
 
 
 def test_a_file_without_a_class_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stepmill._version import __version__
@@ -16,7 +17,7 @@ from stepmill.errors import CompileError, UnsupportedError
 from stepmill.settings import Settings
 from stepmill.sources.files.cache import Cache, Entry, file_digest, key_of
 from stepmill.sources.files.compiler import INCLUDES
-from stepmill.sources.files.env_library import EnvLibrary, parts_of
+from stepmill.sources.files.env_library import EnvLibrary, parts_of, whole_flags
 from stepmill.sources.source import NativeSource
 from stepmill.system.numpy_parity import choices
 from stepmill.values.spaces import ArrayLeaf
@@ -64,6 +65,8 @@ def kernel_for(
         "stepmill": __version__,
         "files": files,
         "library": None if library is None else library.key,
+        # A library that was compiled again on this machine has the key that it had on another.
+        "compiler": [] if library is None else _flags_of_compiler(library),
     }
     key, cache = key_of(facts), Cache()
     with cache.find_or_lock(key) as entry:
@@ -81,11 +84,11 @@ def _compiled(text: str, architecture: int, defines: Sequence[str], library: Env
     """The kernel, with the author's files as they were when the class was compiled for the host."""
     if library is None:
         return nvrtc.compile_kernel(text, architecture, [], defines)
-    with library.laid_out() as (first, flags):
+    all_flags = (*_flags_of_compiler(library), *_shared_flags(), *library.flags)  # in the order that the host has them
+    with replace(library, flags=all_flags).laid_out() as (first, flags):
         before = ["-include", str(INCLUDES / "gpu" / "prelude.h")]
         try:
-            shared = (INCLUDES / "flags.txt").read_text().split()
-            options = [*defines, *before, *_read([*shared, *flags]), "-include", str(first)]
+            options = [*defines, *before, *_read(flags), "-include", str(first)]
             return nvrtc.compile_kernel(text, architecture, [first.parent], options)
         except CompileError as error:
             here, there = str(first), next(iter(library.sources))
@@ -96,26 +99,53 @@ def _compiled(text: str, architecture: int, defines: Sequence[str], library: Env
 
 # ---- flags of the author's -----------------------------------------------------------------------
 
-# They tune, warn, debug and link.
-_LEFT_OUT = re.compile(r"-(?:[OmgwlLf]|W(?!p,)|std=(?:c|gnu)\+\+20$|pthread$|pipe$|pedantic)")
-# But for these, which change what is computed, or where it lies in memory.
-_CHANGES = re.compile(
-    r"-(?:Ofast|f(?:"
-    r"fast-math|unsafe-math-|associative-math|reciprocal-math|finite-math-only|no-signed-zeros|no-honor-|approx-func|"
-    r"fp-contract=(?!off)|fp-model=(?!strict)|fp-eval-method|denormal-fp-math|single-precision-constant|cx-|complex-|"
-    r"pack-struct|short-|(?:no-)?(?:un)?signed-|(?:wide-)?exec-charset"
-    r")|m(?:fpmath=(?!sse)|daz-ftz|recip|long-double|ms-bitfields))"
+# They tune, warn, debug and link, or say where the host's compiler finds what is its own.
+_LEFT_OUT = re.compile(
+    r"-(?:[OmgwlLfB]|W(?!p,)|pedantic|pipe$|pthread$|std=(?:c|gnu)\+\+2[0a]$|"
+    r"s$|shared$|rdynamic$|static-lib(?:gcc|stdc\+\+)$|stdlib=|-sysroot|-gcc-toolchain|-?target)"
 )
+# But for these, which a kernel would have to follow.
+_CHANGES = {
+    "how numbers are computed": (
+        r"-Ofast|-ffast-math|-f(?:unsafe|associative|reciprocal)-math|-ffinite-math-only|-fno-signed-zeros|-fno-honor-|"
+        r"-fapprox-func|-fsingle-precision-constant|-fcx-|-fcomplex-|-ffp-contract=(?!off$)|-ffp-eval-method=(?!source$)|"
+        r"-ffp-model=(?!strict$)|"  # Clang's `precise` contracts, although -ffp-contract=off stands before it
+        r"-fdenormal-fp-math(?!=ieee(?:,ieee)?$)|-mfpmath=(?!sse$)|-mdaz-ftz|-mrecip(?!=none$)|-mlong-double"
+    ),
+    "what a char or a bit-field can hold": r"-f(?:unsigned|no-signed)-(?:char|bitfields)",
+    "how an object lies in memory": r"-fpack-struct|-fshort-|-mms-bitfields",
+    "what a text is made of": r"-f(?:input-|exec-)charset=(?!(?i:utf-?8)$)|-fwide-exec-charset|-fno-char8_t",
+    "what an #ifdef and a #pragma mean": r"-fopen(?:mp|acc)",  # they define _OPENMP and _OPENACC
+}
+
+
+def _shared_flags() -> tuple[str, ...]:
+    """What stepmill's own code is compiled with, and each file of an author's."""
+    return tuple((INCLUDES / "flags.txt").read_text().split())
+
+
+def _flags_of_compiler(library: EnvLibrary) -> list[str]:
+    """The flags in ``$CXX``: they stand before all others in the host's command."""
+    command, shared = tuple(library.command), _shared_flags()
+    end = next((i for i in range(len(command)) if command[i : i + len(shared)] == shared), len(command))
+    words = [one for one in whole_flags(command[1:end]) if one[:1] in ("-", "@")]  # no `c++`, as in `zig c++`
+    return [one for one in words if not re.match("--?std=", one)]  # stepmill's own is behind it, and wins
 
 
 def _refuse_flags(id: str, library: EnvLibrary) -> None:
-    """Raises if a GPU would compute something else. ``$CXX`` may have flags too."""
-    unknown = [one for one in library.flags if not parts_of(one)[0] and not _LEFT_OUT.match(one)]
-    for one in [*unknown, *filter(_CHANGES.match, (*library.command, *library.flags))]:
+    """Raises if a GPU would compute something else."""
+    given = [(f"{one!r} of $CXX", one) for one in _flags_of_compiler(library)]
+    for named, one in [*given, *((repr(one), one) for one in library.flags)]:
+        changed = next((what for what, pattern in _CHANGES.items() if re.match(pattern, one)), None)
+        if changed is None and (parts_of(one)[0] or _LEFT_OUT.match(one)):
+            continue
+        why = f"which changes {changed} on the host, and would not on a GPU"
+        if changed is None:
+            why = "and stepmill does not know what it means for a GPU"
         raise UnsupportedError(
-            f"backend='cuda': {id} is compiled with the flag {one!r}, which NVIDIA's compiler does not know: "
-            "expected -D, -U, -I, -iquote, -isystem, -idirafter or -include, or what tunes and links for the host and "
-            "changes no number, such as -O3 and -lm. backend='thread' takes it"
+            f"backend='cuda': {id} is compiled with the flag {named}, {why}: expected -D, -U, -I, -iquote, -isystem, "
+            "-idirafter or -include, or what only tunes and links for the host, such as -O3 and -lm. backend='thread' "
+            "takes it"
         )
 
 

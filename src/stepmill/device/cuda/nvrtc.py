@@ -122,7 +122,8 @@ _MEANINGS = (
     (
         rf'{_FIRST}(?:identifier|the global scope has no) "([^"]+)"(?: is undefined)?\n',
         "it uses {2} ({0}, line {1}), which the small standard library of a GPU does not have: write it in your file, "
-        "or leave it to what only the host calls. If it has a header that is not included, include that",
+        "or put what only the host calls between `#ifndef STEPMILL_GPU` and `#endif`. If it has a header that is not "
+        "included, include that",
     ),
 )
 

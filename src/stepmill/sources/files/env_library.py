@@ -189,7 +189,7 @@ def compile(task: str | os.PathLike[str], *, flags: Sequence[str] = (), debug: b
         library = EnvLibrary(os.fspath(task), name, digest(data), data, Machine.here(), {})
         return library.load()
     name = file.class_of(file.path.read_text(errors="replace"))
-    return _compiled(os.fspath(task), file.path, name, tuple(_whole(flags)), debug).load()
+    return _compiled(os.fspath(task), file.path, name, tuple(whole_flags(flags)), debug).load()
 
 
 _PATH_FLAGS = ("-I", "-iquote", "-isystem", "-idirafter", "-include")
@@ -202,7 +202,7 @@ def parts_of(flag: str) -> tuple[str, str]:
     return ("", flag) if found is None else (found[0], flag[found.end() :])
 
 
-def _whole(flags: Sequence[str]) -> Iterator[str]:
+def whole_flags(flags: Sequence[str]) -> Iterator[str]:
     """The flags with paths that are the same in every folder, those of the preprocessor in one word each."""
     words = iter(flags)
     for one in words:
