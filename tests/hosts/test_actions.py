@@ -427,7 +427,7 @@ def test_actions_that_are_python_objects_are_checked_before_they_are_queued(view
 class Raises:
     """An array that cannot be had."""
 
-    def __init__(self, error: type[BaseException]) -> None:
+    def __init__(self, error: type[BaseException] | BaseException) -> None:
         self.error = error
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
@@ -547,6 +547,51 @@ def test_other_errors_are_told_in_our_words_with_their_own(error: type[Exception
             cause = caught.value.__cause__
             assert type(cause) is error
             assert [one.name for one in traceback.extract_tb(cause.__traceback__)] == ["__array__"]
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(("error", "said"), [(MuteError, "MuteError"), (partial(ValueError, ""), "ValueError")])
+def test_errors_without_words_are_told_by_their_type(error: Any, said: str) -> None:
+    with stepmill.make("Pendulum-v1") as pool:
+        pool.reset()
+        for call, kind in (
+            (lambda: pool.step(Raises(error())), errors.ActionTypeError),
+            (lambda: pool.step([[0.0]], Raises(error())), errors.EnvIdError),
+        ):
+            with pytest.raises(kind, match=f"numpy cannot read: {said}$") as caught:
+                call()
+            assert type(caught.value.__cause__).__name__ == said
+
+
+def test_no_memory_for_an_action_is_a_memory_error() -> None:
+    huge = np.broadcast_to(np.float32(0), (2**60,))
+    with stepmill.make("Pendulum-v1") as pool:
+        pool.reset()
+        for call in (lambda: pool.send(huge), lambda: pool.send([[0.0]], Raises(MemoryError))):
+            with pytest.raises(MemoryError):
+                call()
+        assert pool.step([[0.0]])[1].shape == (1,)
+
+
+def test_an_array_that_numpy_cannot_read_is_described() -> None:
+    """Which calls Python, and that must not see the error."""
+
+    class Unread(np.ndarray):
+        def __array_finalize__(self, other: Any) -> None:
+            if refuses:
+                raise ValueError("not a copy")
+
+    refuses = False
+    array = np.zeros((1, 1), ">f4").view(Unread)
+    refuses = True
+    with stepmill.make("Pendulum-v1") as pool:
+        pool.reset()
+        with pytest.raises(errors.ActionTypeError, match=r"an array of shape .1, 1. and dtype >f4 that numpy"):
+            pool.send(array)
 
 
 # ---- numbers -------------------------------------------------------------------------------------

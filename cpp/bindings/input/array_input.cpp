@@ -264,9 +264,10 @@ nb::object as_array(nb::handle value, const LeafInput& in) {
                                                           NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr)
                                    : nullptr;
   if (out) return nb::steal(out);
-  raise_because(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
-                std::string(in.what) + ": expected an array, a list or a tensor, got " + describe_object(value) +
-                    " that numpy cannot read");
+  raise_because(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error, [&] {
+    return std::string(in.what) + ": expected an array, a list or a tensor, got " + describe_object(value) +
+           " that numpy cannot read";
+  });
 }
 
 void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
@@ -344,8 +345,9 @@ Ids read_ids(nb::handle given, const std::string& name) {
   nb::object holder;
   if (plain.is_valid()) holder = nb::steal(PyArray_FromAny(plain.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!holder.is_valid())
-    raise_because("EnvIdError", name + ": expected an array or a list of env ids, got " + describe_object(given) +
-                                    " that numpy cannot read");
+    raise_because("EnvIdError", [&] {
+      return name + ": expected an array or a list of env ids, got " + describe_object(given) + " that numpy cannot read";
+    });
   auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
   const auto size = static_cast<std::size_t>(PyArray_SIZE(array));  // of an empty one the type says nothing
   if (PyArray_NDIM(array) != 1 || (!PyTypeNum_ISINTEGER(PyArray_TYPE(array)) && size != 0))
