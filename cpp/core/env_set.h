@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -44,6 +45,10 @@ inline Config default_config(const sm_env_table& table) {
   return Config(std::move(items));
 }
 
+inline bool is_whole(DType type) {
+  return type != DType::kFloat16 && type != DType::kFloat32 && type != DType::kFloat64;
+}
+
 // Refuses what no array or space can be. `place`: whose leaf it is.
 inline void check_leaf(const std::string& place, const Leaf& leaf) {
   std::int64_t bytes = item_size(leaf.dtype);
@@ -54,19 +59,18 @@ inline void check_leaf(const std::string& place, const Leaf& leaf) {
   if (bounds != 1 && std::cmp_not_equal(bounds, leaf.elements()))
     throw std::invalid_argument(place + "expected one bound or " + std::to_string(leaf.elements()) +
                                 ", as it has elements, got " + std::to_string(bounds));
-  const auto is_whole = [](double bound) { return std::abs(bound) <= 0x1p63 && bound == std::trunc(bound); };
+  const auto is_counted = [](double bound) { return std::abs(bound) <= 0x1p63 && bound == std::trunc(bound); };
   for (std::size_t i = 0; i < bounds; ++i) {
     const double low = leaf.low[i], high = leaf.high[i];
-    if (!(low <= high) || (leaf.kind != LeafKind::kBox && !(is_whole(low) && is_whole(high))))
+    if (!(low <= high) || (leaf.kind != LeafKind::kBox && !(is_counted(low) && is_counted(high))))
       throw std::invalid_argument(place + "expected " + (leaf.kind == LeafKind::kBox ? "" : "whole numbers, ") +
                                   "low <= high, got " + std::to_string(low) + " and " + std::to_string(high));
   }
-  const bool is_float = leaf.dtype == DType::kFloat16 || leaf.dtype == DType::kFloat32 || leaf.dtype == DType::kFloat64;
   if (leaf.kind == LeafKind::kDiscrete && (leaf.dtype != DType::kInt64 || !leaf.shape.empty()))
     throw std::invalid_argument(place + "expected a discrete one to be a single int64");
   if (leaf.kind == LeafKind::kMultiBinary && leaf.dtype != DType::kInt8)
     throw std::invalid_argument(place + "expected binary numbers to be int8");
-  if (leaf.kind == LeafKind::kMultiDiscrete && is_float)
+  if (leaf.kind == LeafKind::kMultiDiscrete && !is_whole(leaf.dtype))
     throw std::invalid_argument(place + "expected discrete numbers to be of a whole type");
 }
 
@@ -100,6 +104,36 @@ inline void check_spec(const EnvSpec& spec) {
     throw std::invalid_argument("max_num_players: expected at least 1, got " + std::to_string(spec.max_num_players));
 }
 
+// A bound in a whole type: it ends where the type does, as the space has it.
+template <class T>
+std::int64_t whole_bound(double bound) {
+  using Limits = std::numeric_limits<T>;
+  if (!(bound > static_cast<double>(Limits::min()))) return static_cast<std::int64_t>(Limits::min());
+  if (bound >= static_cast<double>(Limits::max())) return static_cast<std::int64_t>(Limits::max());
+  return static_cast<std::int64_t>(static_cast<T>(bound));
+}
+
+inline std::int64_t whole_bound(DType type, double bound) {
+  switch (type) {
+    case DType::kBool: return whole_bound<bool>(bound);
+    case DType::kInt8: return whole_bound<std::int8_t>(bound);
+    case DType::kUInt8: return whole_bound<std::uint8_t>(bound);
+    case DType::kInt16: return whole_bound<std::int16_t>(bound);
+    case DType::kUInt16: return whole_bound<std::uint16_t>(bound);
+    case DType::kInt32: return whole_bound<std::int32_t>(bound);
+    case DType::kUInt32: return whole_bound<std::uint32_t>(bound);
+    case DType::kUInt64: return whole_bound<std::uint64_t>(bound);
+    default: return whole_bound<std::int64_t>(bound);
+  }
+}
+
+// Fills in what follows from the other bounds.
+inline void set_whole_bounds(Leaf& leaf) {
+  if (!is_whole(leaf.dtype)) return;
+  for (const double bound : leaf.low) leaf.whole_low.push_back(whole_bound(leaf.dtype, bound));
+  for (const double bound : leaf.high) leaf.whole_high.push_back(whole_bound(leaf.dtype, bound));
+}
+
 inline EnvSpec describe(const sm_env_table& table, const Config& config, const Config& simulator = {}) {
   EnvSpec spec;
   sm_description description{};
@@ -112,6 +146,7 @@ inline EnvSpec describe(const sm_env_table& table, const Config& config, const C
               {c->shape, c->shape + c->rank},
               {c->low, c->low + c->bounds},
               {c->high, c->high + c->bounds}};
+    set_whole_bounds(leaf);
     auto& leaves = c->role == SM_OBSERVATION ? into.observation
                    : c->role == SM_ACTION    ? into.action
                                              : into.info;

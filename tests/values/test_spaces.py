@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from stepmill.values.spaces import LeafKind, flatten, space_of
 
@@ -33,3 +34,16 @@ def test_floats_have_the_bounds_that_their_type_has() -> None:
     box = box_of("float32", [-np.inf, 0.1], [0.4, np.inf])
     assert box.low.tolist() == [-np.inf, np.float32(0.1)]
     assert box.high.tolist() == [np.float32(0.4), np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_whole_bounds_stay_what_they_are(dtype: str) -> None:
+    """Though no float is one of them."""
+    wide = 2**53 + 1
+    for box in (
+        spaces.Box(wide, wide + 2, (3,), np.dtype(dtype).type),
+        spaces.Box(np.array([0, wide], dtype), np.array([wide, wide + 2], dtype), dtype=np.dtype(dtype).type),
+    ):
+        assert space_of(0, [flatten(box).leaves[0].as_dict()]) == box
+    for space in (spaces.Discrete(2, start=wide), spaces.MultiDiscrete([2, 9], start=[wide, 0])):
+        assert space_of(0, [flatten(space).leaves[0].as_dict()]) == space

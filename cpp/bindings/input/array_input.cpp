@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/host.h"
+#include "bindings/input/half.h"
 #include "bindings/input/players.h"
 #include "bindings/python/errors.h"
 #include "bindings/input/tensor_input.h"
@@ -45,30 +46,37 @@ std::string owner_of(const LeafInput& in, std::int64_t entry) {
   return text + std::to_string(row / in.players->most) + ", player " + std::to_string(its_kind[rank]);
 }
 
-std::string number_text(double value) {
+template <class T>
+std::string number_text(T value) {
+  if constexpr (std::is_integral_v<T>) return std::to_string(value);
+  const auto number = static_cast<double>(value);
+  if (std::isnan(number)) return "nan";  // without a sign
   char text[32];
-  std::snprintf(text, sizeof(text), "%.9g", value);
+  std::snprintf(text, sizeof(text), "%.9g", number);
   return text;
 }
 
-double bound(const std::vector<double>& bounds, std::int64_t element) {
+template <class T>
+T bound(const std::vector<T>& bounds, std::int64_t element) {
   return bounds.size() == 1 ? bounds[0] : bounds[static_cast<std::size_t>(element)];
 }
 
-[[noreturn]] void reject_value(const LeafInput& in, std::int64_t entry, std::int64_t element,
-                               double value) {
+std::string range_text(const Leaf& leaf, std::int64_t element) {
+  const auto range = [](auto low, auto high) { return "[" + number_text(low) + ", " + number_text(high) + "]"; };
+  if (leaf.whole_low.empty()) return range(bound(leaf.low, element), bound(leaf.high, element));
+  const std::int64_t low = bound(leaf.whole_low, element), high = bound(leaf.whole_high, element);
+  if (leaf.dtype != DType::kUInt64) return range(low, high);
+  return range(static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high));
+}
+
+[[noreturn]] void reject_value(const LeafInput& in, std::int64_t entry, std::int64_t element, const std::string& value) {
   const Leaf& leaf = in.leaf;
-  std::string expected;
-  const double low = bound(leaf.low, element), high = bound(leaf.high, element);
-  if (leaf.kind == LeafKind::kBox)
-    expected = std::isnan(value) ? "a number"
-                                 : "a number in [" + number_text(low) + ", " + number_text(high) +
-                                       "] that " + name_of(leaf.dtype) + " can hold";
-  else
-    expected = "a whole number in [" + number_text(low) + ", " + number_text(high) + "]";
+  std::string expected = leaf.kind == LeafKind::kBox ? "a number" : "a whole number in " + range_text(leaf, element);
+  if (leaf.kind == LeafKind::kBox && value != "nan")
+    expected += " in " + range_text(leaf, element) + " that " + name_of(leaf.dtype) + " can hold";
   std::string where = owner_of(in, entry);
   if (leaf.elements() > 1) where += ", element " + std::to_string(element);
-  raise(in.error, where + ": expected " + expected + ", got " + number_text(value));
+  raise(in.error, where + ": expected " + expected + ", got " + value);
 }
 
 // How a message names a value, and the array that numpy made of it.
@@ -87,7 +95,12 @@ std::string describe_input(nb::handle value, PyArrayObject* array) {
 // Whether `value` can become a To without changing, except that floats may be rounded.
 template <class To, class From>
 bool fits(From value) {
-  if constexpr (std::is_same_v<To, bool>) {
+  if constexpr (std::is_same_v<To, From>) {
+    return true;
+  } else if constexpr (std::is_same_v<To, Half>) {
+    const auto number = static_cast<double>(value);
+    return !std::isfinite(number) || std::abs(number) < 65520.0;  // from here on it rounds to infinity
+  } else if constexpr (std::is_same_v<To, bool>) {
     return value == From{0} || value == From{1};
   } else if constexpr (std::is_floating_point_v<To>) {
     if constexpr (std::is_floating_point_v<From>) {
@@ -111,10 +124,9 @@ bool fits(From value) {
 template <class T>
 bool copy_discrete(const T* from, const LeafInput& in) {
   auto* to = reinterpret_cast<std::int64_t*>(in.table);
-  if (!fits<std::int64_t>(in.leaf.low[0]) || !fits<std::int64_t>(in.leaf.high[0])) return false;
   // Unsigned, because there a difference wraps.
-  const auto low = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.low[0]));
-  const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.high[0])) - low;
+  const auto low = static_cast<std::uint64_t>(in.leaf.whole_low[0]);
+  const auto span = static_cast<std::uint64_t>(in.leaf.whole_high[0]) - low;
   constexpr auto kTop = std::uint64_t{1} << 63;
   if (span >= kTop) return false;
   // A number above low by more than span, or below it, sets the top bit in one of the two.
@@ -131,6 +143,12 @@ bool copy_discrete(const T* from, const LeafInput& in) {
   return (bits & kTop) == 0;
 }
 
+template <class T>
+bool is_nan(T value) {
+  if constexpr (std::is_same_v<T, Half>) return value.is_nan();
+  else return value != value;
+}
+
 // The other common case, a Box of floats as it is, whose bounds are the env's own affair: only NaN is refused.
 template <class T>
 bool copy_floats(const T* from, const LeafInput& in) {
@@ -140,7 +158,7 @@ bool copy_floats(const T* from, const LeafInput& in) {
   const auto copy = [&](const T* source, T* target, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       const T value = source[i];
-      nan |= value != value;
+      nan |= is_nan(value);
       target[i] = value;
     }
   };
@@ -181,39 +199,75 @@ bool copy_quickly(bool (*copy)(const T*, const LeafInput&), const T* from, const
   return work.good.load(std::memory_order_relaxed);
 }
 
-// A number as the leaf has it, and as its space has its bounds: 0.4 is none of float32's.
+// The bounds of an element as its space has them: 0.4 is none of float32's, and 300 none of uint8's.
+template <class T>
+struct Range {
+  T low{}, high{};
+};
+
+template <class T>
+class Ranges {
+ public:
+  explicit Ranges(const Leaf& leaf) {
+    if constexpr (std::is_integral_v<T>) set(leaf.whole_low, leaf.whole_high);
+    else set(leaf.low, leaf.high);
+  }
+  bool are_one() const { return low_step_ == 0 && high_step_ == 0; }
+  Range<T> of(std::int64_t element) const {
+    return {static_cast<T>(low_[element * low_step_]), static_cast<T>(high_[element * high_step_])};
+  }
+
+ private:
+  using Bound = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+  void set(const std::vector<Bound>& low, const std::vector<Bound>& high) {
+    low_ = low.data(), high_ = high.data();
+    low_step_ = low.size() != 1, high_step_ = high.size() != 1;
+  }
+
+  const Bound *low_, *high_;
+  std::int64_t low_step_, high_step_;  // 0: one bound for all
+};
+
+// Whether a value is below its bounds (-1), above (1) or neither, as the leaf would have it.
 template <class To, class From>
-double rounded(From value) {
-  if constexpr (std::is_floating_point_v<To>) return static_cast<double>(static_cast<To>(value));
-  else return static_cast<double>(value);
+int side_of(From value, const Range<To>& range) {
+  if constexpr (std::is_integral_v<To>) {
+    // A fraction, or a number outside of the type. The upper bound comes first: as a double, one of 64 bits may be the first
+    // number after the type, and the lower bound that number too.
+    if (!fits<To>(value)) {
+      const auto number = static_cast<double>(value);
+      return number >= static_cast<double>(range.high) ? 1 : number <= static_cast<double>(range.low) ? -1 : 0;
+    }
+  }
+  const To number = static_cast<To>(value);
+  return number < range.low ? -1 : range.high < number ? 1 : 0;
 }
 
 template <class To, class From>
 void copy_checked(const From* from, const LeafInput& in) {
   const Leaf& leaf = in.leaf;
   const std::int64_t elements = leaf.elements();
+  if (elements == 0) return;
   const bool ranged = in.check_values && (leaf.kind != LeafKind::kBox || in.bounds != Bounds::kPass);
+  const bool clips = leaf.kind == LeafKind::kBox && in.bounds == Bounds::kClip;
+  const Ranges<To> ranges(leaf);
+  const bool is_one_range = ranges.are_one();
+  Range<To> range = ranged ? ranges.of(0) : Range<To>{};
   for (std::int64_t entry = 0; entry < in.count; ++entry) {
     const std::int64_t row = in.rows.empty() ? entry : in.rows[static_cast<std::size_t>(entry)];
     To* to = reinterpret_cast<To*>(in.table) + row * elements;
     for (std::int64_t i = 0; i < elements; ++i) {
       const From value = from[entry * elements + i];
-      if constexpr (std::is_floating_point_v<From>)
-        if (in.check_values && std::isnan(value))
-          reject_value(in, entry, i, static_cast<double>(value));
+      if (in.check_values && is_nan(value)) reject_value(in, entry, i, number_text(value));
       if (ranged) {
-        const double low = rounded<To>(bound(leaf.low, i)), high = rounded<To>(bound(leaf.high, i));
-        const double number = rounded<To>(value);
-        if (number < low || number > high) {
-          if (leaf.kind != LeafKind::kBox || in.bounds == Bounds::kError)
-            reject_value(in, entry, i, static_cast<double>(value));
-          const double clipped = number < low ? low : high;
-          if (!fits<To>(clipped)) reject_value(in, entry, i, static_cast<double>(value));
-          to[i] = static_cast<To>(clipped);
+        if (!is_one_range) range = ranges.of(i);
+        if (const int side = side_of<To>(value, range); side != 0) {
+          if (!clips) reject_value(in, entry, i, number_text(value));
+          to[i] = side < 0 ? range.low : range.high;
           continue;
         }
       }
-      if (!fits<To>(value)) reject_value(in, entry, i, static_cast<double>(value));
+      if (!fits<To>(value)) reject_value(in, entry, i, number_text(value));
       to[i] = static_cast<To>(value);
     }
   }
@@ -233,7 +287,7 @@ void copy_from(const From* from, const LeafInput& in) {
     case DType::kUInt64: return copy_checked<std::uint64_t>(from, in);
     case DType::kFloat32: return copy_checked<float>(from, in);
     case DType::kFloat64: return copy_checked<double>(from, in);
-    case DType::kFloat16: break;  // numpy converts these, see write_leaf
+    case DType::kFloat16: return copy_checked<Half>(from, in);
   }
 }
 
@@ -264,9 +318,10 @@ nb::object as_array(nb::handle value, const LeafInput& in) {
                                                           NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr)
                                    : nullptr;
   if (out) return nb::steal(out);
-  raise_because(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
-                std::string(in.what) + ": expected an array, a list or a tensor, got " + describe_object(value) +
-                    " that numpy cannot read");
+  raise_because(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error, [&] {
+    return std::string(in.what) + ": expected an array, a list or a tensor, got " + describe_object(value) +
+           " that numpy cannot read";
+  });
 }
 
 void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
@@ -285,53 +340,6 @@ void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
                       describe_input(value, array));
 }
 
-constexpr double kTooLarge = 65520.0;  // from here on float16 rounds to infinity
-
-// The nearest number of float16, which C++20 does not have. What is too large stays as it is.
-double rounded_to_float16(double value) {
-  if (!(std::abs(value) < kTooLarge)) return value;
-  int exponent = 0;
-  std::frexp(value, &exponent);
-  const double step = std::ldexp(1.0, std::max(exponent, -13) - 11);  // the numbers below 2^-14 are as far apart as above
-  return std::nearbyint(value / step) * step;
-}
-
-// We round the values and check them as float32, and numpy writes them.
-void write_float16(const nb::object& wide, const LeafInput& in) {
-  Leaf leaf = in.leaf;
-  leaf.dtype = DType::kFloat32;
-  for (auto* bounds : {&leaf.low, &leaf.high})
-    for (double& one : *bounds) one = rounded_to_float16(one);
-  const std::int64_t elements = leaf.elements();
-  const auto row_of = [&](std::int64_t i) { return in.rows.empty() ? i : in.rows[static_cast<std::size_t>(i)]; };
-  std::int64_t rows = 0;
-  for (std::int64_t i = 0; i < in.count; ++i) rows = std::max(rows, row_of(i) + 1);
-  std::vector<float> checked(static_cast<std::size_t>(rows * elements));
-  LeafInput wide_input{leaf,       reinterpret_cast<std::byte*>(checked.data()),
-                       in.rows,    in.count,
-                       in.bounds,  in.check_values,
-                       in.batched, in.error,
-                       in.what,    in.players,
-                       in.env};
-  const double* given = data_of<const double>(wide);
-  std::vector<double> values(given, given + in.count * elements);
-  for (double& value : values) value = rounded_to_float16(value);
-  write_numbers(values.data(), DType::kFloat64, wide_input);
-  for (std::int64_t i = 0; i < in.count; ++i)
-    for (std::int64_t element = 0; element < elements; ++element) {
-      const float value = checked[static_cast<std::size_t>(row_of(i) * elements + element)];
-      if (std::isfinite(value) && std::abs(value) >= kTooLarge) reject_value(in, i, element, given[i * elements + element]);
-    }
-  auto size = static_cast<npy_intp>(checked.size());
-  nb::object flat = owned(PyArray_SimpleNewFromData(1, &size, NPY_FLOAT32, checked.data()));
-  nb::object half = cast_array(reinterpret_cast<PyArrayObject*>(flat.ptr()), NPY_FLOAT16);
-  const auto bytes = static_cast<std::size_t>(in.leaf.row_bytes());
-  for (std::int64_t i = 0; i < in.count; ++i) {
-    const auto offset = static_cast<std::size_t>(row_of(i)) * bytes;
-    std::memcpy(in.table + offset, data_of<char>(half) + offset, bytes);
-  }
-}
-
 }  // namespace
 
 void look_before_reading(nb::handle value) {
@@ -344,8 +352,9 @@ Ids read_ids(nb::handle given, const std::string& name) {
   nb::object holder;
   if (plain.is_valid()) holder = nb::steal(PyArray_FromAny(plain.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!holder.is_valid())
-    raise_because("EnvIdError", name + ": expected an array or a list of env ids, got " + describe_object(given) +
-                                    " that numpy cannot read");
+    raise_because("EnvIdError", [&] {
+      return name + ": expected an array or a list of env ids, got " + describe_object(given) + " that numpy cannot read";
+    });
   auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
   const auto size = static_cast<std::size_t>(PyArray_SIZE(array));  // of an empty one the type says nothing
   if (PyArray_NDIM(array) != 1 || (!PyTypeNum_ISINTEGER(PyArray_TYPE(array)) && size != 0))
@@ -373,15 +382,12 @@ void write_leaf(nb::handle value, const LeafInput& in) {
 
   const bool same = PyArray_EquivTypenums(type, wanted) != 0;
   if (same && !in.check_values) return copy_rows(PyArray_BYTES(array), in);
-  if (in.leaf.dtype == DType::kFloat16) {
-    if (!PyTypeNum_ISNUMBER(type) || PyTypeNum_ISCOMPLEX(type)) reject_type(in, value, array);
-    return write_float16(cast_array(array, NPY_FLOAT64), in);
-  }
 
   const auto write = [&](DType as) { write_numbers(PyArray_DATA(reinterpret_cast<PyArrayObject*>(holder.ptr())), as, in); };
   // Floats first: numpy takes long to tell that they are no integers.
   if (type == NPY_FLOAT32) return write(DType::kFloat32);
   if (type == NPY_FLOAT64) return write(DType::kFloat64);
+  if (same && type == NPY_FLOAT16) return write(DType::kFloat16);
   if (PyArray_EquivTypenums(type, NPY_INT64)) return write(DType::kInt64);
   if (PyArray_EquivTypenums(type, NPY_INT32)) return write(DType::kInt32);
   if (PyArray_EquivTypenums(type, NPY_UINT64)) return write(DType::kUInt64);
@@ -415,6 +421,7 @@ void write_numbers(const void* numbers, DType type, const LeafInput& in) {
   if (same && in.leaf.kind == LeafKind::kBox && in.bounds == Bounds::kPass) {
     if (type == DType::kFloat32 && copy_quickly(copy_floats<float>, as(float{}), in)) return;
     if (type == DType::kFloat64 && copy_quickly(copy_floats<double>, as(double{}), in)) return;
+    if (type == DType::kFloat16 && copy_quickly(copy_floats<Half>, as(Half{}), in)) return;
   }
   // Everything else, and what these refuse: this finds the culprit.
   const auto widened = [&]<class T>(T) {
@@ -434,7 +441,9 @@ void write_numbers(const void* numbers, DType type, const LeafInput& in) {
     case DType::kInt16: return widened(std::int16_t{});
     case DType::kUInt16: return widened(std::uint16_t{});
     case DType::kUInt32: return widened(std::uint32_t{});
-    case DType::kFloat16: break;
+    case DType::kFloat16:
+      if (same) return copy_checked<Half>(as(Half{}), in);
+      break;
   }
   throw std::logic_error("write_numbers: float16");
 }

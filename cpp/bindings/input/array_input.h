@@ -45,8 +45,8 @@ void look_before_reading(nanobind::handle value);
 // Writes `value` into the rows. If it raises, only rows of idle envs are partly written.
 void write_leaf(nanobind::handle value, const LeafInput& input);
 
-// The same for numbers of that type, one after the other, as many as the leaf needs. Not for float16 on either side. It
-// does not need the interpreter lock.
+// The same for numbers of that type, one after the other, as many as the leaf needs. Those of float16 only for
+// such a leaf. It does not need the interpreter lock.
 void check_numbers(std::span<const std::int64_t> shape, const LeafInput& input);  // raises if they are not so many
 void write_numbers(const void* numbers, DType type, const LeafInput& input);
 

@@ -120,18 +120,29 @@ nb::dict leaf_to_python(const Leaf& leaf) {
   return out;
 }
 
+// Of the bounds in Python's integers, each is exactly what it says.
+void set_exact_bounds(std::vector<std::int64_t>& bounds, nb::handle given) {
+  for (std::size_t i = 0; i < bounds.size(); ++i)
+    if (nb::object one = given[i]; PyLong_CheckExact(one.ptr()))
+      bounds[i] = static_cast<std::int64_t>(PyLong_AsUnsignedLongLongMask(one.ptr()));
+}
+
 Leaf leaf_from_python(nb::handle leaf) {
   const auto dtype = nb::cast<std::string>(leaf["dtype"]);
   int type = 0;
   while (type < kDTypeCount && dtype != name_of(static_cast<DType>(type))) ++type;
   if (type == kDTypeCount) raise("ConfigError", "dtype " + dtype + " is not supported in a batch");
-  return {text_of(leaf["name"]),
-          static_cast<LeafKind>(nb::cast<int>(leaf["kind"])),
-          static_cast<DType>(type),
-          nb::cast<std::vector<std::int64_t>>(leaf["shape"]),
-          nb::cast<std::vector<double>>(leaf["low"]),
-          nb::cast<std::vector<double>>(leaf["high"]),
-          nb::cast<std::int32_t>(leaf["player_kind"])};
+  Leaf out{text_of(leaf["name"]),
+           static_cast<LeafKind>(nb::cast<int>(leaf["kind"])),
+           static_cast<DType>(type),
+           nb::cast<std::vector<std::int64_t>>(leaf["shape"]),
+           nb::cast<std::vector<double>>(leaf["low"]),
+           nb::cast<std::vector<double>>(leaf["high"]),
+           nb::cast<std::int32_t>(leaf["player_kind"])};
+  set_whole_bounds(out);
+  set_exact_bounds(out.whole_low, leaf["low"]);
+  set_exact_bounds(out.whole_high, leaf["high"]);
+  return out;
 }
 
 // numpy's limit is 32 or 64, depending on its version; the rows of a batch need one more dimension.

@@ -78,12 +78,14 @@ void forget_error() {
   PyErr_Clear();
 }
 
-void raise_because(const char* name, const std::string& message) {
+void raise_because(const char* name, const std::function<std::string()>& message) {
   nb::python_error cause;
   if (!cause.matches(PyExc_Exception) || cause.matches(PyExc_MemoryError)) throw cause;
-  const std::string type = reinterpret_cast<PyTypeObject*>(cause.type().ptr())->tp_name;
-  const nb::object text = to_text(message + ": " + type + ": " + text_of(owned(PyObject_Str(cause.value().ptr()))));
-  nb::object error = nb::module_::import_("stepmill.errors").attr(name)(text);
+  std::string text = message() + ": " + reinterpret_cast<PyTypeObject*>(cause.type().ptr())->tp_name;
+  const nb::object own = nb::steal(PyObject_Str(cause.value().ptr()));
+  if (!own.is_valid()) forget_error();  // its class has a __str__ that raises
+  else if (PyUnicode_GET_LENGTH(own.ptr()) != 0) text += ": " + text_of(own);
+  nb::object error = nb::module_::import_("stepmill.errors").attr(name)(to_text(text));
   PyException_SetCause(error.ptr(), Py_NewRef(cause.value().ptr()));
   raise_again(error);
 }

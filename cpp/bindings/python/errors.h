@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <exception>
+#include <functional>
 #include <string>
 
 namespace stepmill {
@@ -22,9 +23,9 @@ void translate_exceptions();
 // Clears a pending Python error that the caller will report in other words. An error that no bad value caused (Ctrl-C,
 // no memory) is thrown instead.
 void forget_error();
-// The same, but reports it: throws stepmill.errors.<name>(message), with that error's text behind it and that error as its
-// cause.
-[[noreturn]] void raise_because(const char* name, const std::string& message);
+// The same, but reports it: throws stepmill.errors.<name>(message()), with that error's text behind it and that error as
+// its cause. `message` is called when no error is pending any more, so that it may call Python.
+[[noreturn]] void raise_because(const char* name, const std::function<std::string()>& message);
 
 // The pending Python error as an object, with its traceback.
 nanobind::object take_exception();

@@ -33,6 +33,9 @@ struct Leaf {
   std::vector<double> low{-std::numeric_limits<double>::infinity()};
   std::vector<double> high{std::numeric_limits<double>::infinity()};
   std::int32_t player_kind = 0;  // whose leaf it is, see EnvSpec
+  // The bounds of whole numbers as such, which a double may not be able to hold; those of uint64 by their bits. The engine
+  // fills them in.
+  std::vector<std::int64_t> whole_low{}, whole_high{};
 
   std::int64_t elements() const {
     std::int64_t count = 1;

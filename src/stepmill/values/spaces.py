@@ -38,15 +38,17 @@ class ArrayLeaf:
     low: list[float] = field(default_factory=lambda: [-np.inf])
     high: list[float] = field(default_factory=lambda: [np.inf])
     player_kind: int = 0
+    whole_bounds: tuple[list[int], list[int]] | None = None  # low and high, where a float might be another number
 
     def as_dict(self) -> dict[str, Any]:
+        low, high = self.whole_bounds or (self.low, self.high)
         return {
             "name": self.name,
             "kind": int(self.kind),
             "dtype": self.dtype,
             "shape": list(self.shape),
-            "low": self.low,
-            "high": self.high,
+            "low": low,
+            "high": high,
             "player_kind": self.player_kind,
         }
 
@@ -86,27 +88,31 @@ def flatten(space: spaces.Space[Any]) -> FlatSpace:
 
 def _leaf_of(space: spaces.Space[Any], name: str) -> ArrayLeaf | None:
     if isinstance(space, spaces.Box) and space.dtype.name in _HELD_DTYPES:
-        low, high = _bounds(space.low), _bounds(space.high)
-        return ArrayLeaf(name, LeafKind.BOX, space.dtype.name, space.shape, low, high)
+        return _bounded(name, LeafKind.BOX, space, space.low, space.high)
     if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return ArrayLeaf(
-            name, LeafKind.DISCRETE, np.dtype(space.dtype).name, (), [float(start)], [float(start + int(space.n) - 1)]
-        )
+        start = np.asarray(space.start)
+        return _bounded(name, LeafKind.DISCRETE, space, start, start + (space.n - 1))
     if isinstance(space, spaces.MultiDiscrete):
-        low, high = _bounds(np.asarray(space.start)), _bounds(np.asarray(space.start) + space.nvec - 1)
-        return ArrayLeaf(name, LeafKind.MULTI_DISCRETE, space.dtype.name, space.shape, low, high)
+        start = np.asarray(space.start)
+        return _bounded(name, LeafKind.MULTI_DISCRETE, space, start, start + (space.nvec - 1))
     if isinstance(space, spaces.MultiBinary):
         return ArrayLeaf(name, LeafKind.MULTI_BINARY, space.dtype.name, space.shape, [0.0], [1.0])
     return None
 
 
-def _bounds(array: np.ndarray) -> list[float]:
+def _bounded(name: str, kind: LeafKind, space: Any, low: np.ndarray, high: np.ndarray) -> ArrayLeaf:
+    bounds = _bounds(low), _bounds(high)
+    low_floats, high_floats = ([float(bound) for bound in end] for end in bounds)
+    whole = bounds if low.dtype.kind in "iu" else None
+    return ArrayLeaf(name, kind, np.dtype(space.dtype).name, space.shape, low_floats, high_floats, whole_bounds=whole)
+
+
+def _bounds(array: np.ndarray) -> list[Any]:
     """The values, or one number if all are equal: images have thousands of them."""
-    flat = np.asarray(array, np.float64).ravel()
+    flat = array.ravel()
     if flat.size and (flat == flat[0]).all():
         flat = flat[:1]
-    return flat.tolist() or [0.0]
+    return flat.tolist() or [0]
 
 
 _TREE_SINGLE, _TREE_TUPLE, _TREE_DICT = range(3)
@@ -135,7 +141,7 @@ def _space_of_leaf(leaf: dict[str, Any]) -> spaces.Space[Any]:
     kind, dtype, shape = LeafKind(leaf["kind"]), np.dtype(leaf["dtype"]), tuple(leaf["shape"])
     low, high = np.asarray(leaf["low"]), np.asarray(leaf["high"])
     if kind is LeafKind.DISCRETE:
-        return spaces.Discrete(int(high[0] - low[0]) + 1, start=int(low[0]))
+        return spaces.Discrete(int(high[0]) - int(low[0]) + 1, start=int(low[0]))
     if kind is LeafKind.MULTI_BINARY:
         return spaces.MultiBinary(shape)
     low, high = _spread(low, shape, dtype), _spread(high, shape, dtype)
