@@ -41,7 +41,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   class Batch;
 
   // `image`: the compiled kernel. `hides_streams`: whether those who read results do so in streams that we are not told of,
-  // and let go of them while they read. Throws GpuError if the GPU or its memory cannot be had.
+  // and let go of them while they read. Throws GpuError if there is no such GPU, or too little memory.
   GpuEnvs(const char* library, int device, std::span<const std::byte> image, std::int32_t num_envs, GpuForm form,
           std::int32_t max_episode_steps, bool hides_streams);
   ~GpuEnvs();

@@ -595,7 +595,7 @@ class DevicePool(Uncopyable):
 
 
 def _failure(env_id: int) -> EnvError:
-    """Of an env on a GPU."""
+    """The error of an env on a GPU."""
     return EnvError(
         f"env {env_id} failed: its code threw an exception that a GPU cannot show. info['abnormal'] marks the row, and "
         "the env has to be reset, which the next step does unless autoreset is disabled. backend='thread' shows the "
