@@ -122,6 +122,7 @@ class Writers {
     for (auto& thread : threads_) thread.join();
   }
   void begin(int round) {
+    test::gets_on(static_cast<std::uint64_t>(round));
     round_ = round;
     round_.notify_all();
   }

@@ -86,7 +86,7 @@ TEST(every_env_pushed_is_taken_exactly_once) {
       back[static_cast<std::size_t>(env)].store(0, std::memory_order_relaxed);
       queued[static_cast<std::size_t>(env)].store(1, std::memory_order_relaxed);
       q.queue.push({&env, 1});
-      pushed += 1;
+      test::gets_on(static_cast<std::uint64_t>(++pushed));
     }
   }
   CHECK(idle < 500'000'000);

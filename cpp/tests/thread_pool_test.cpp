@@ -62,6 +62,7 @@ TEST(every_call_gets_its_work_done) {
       work.waiting.fetch_add(1, std::memory_order_seq_cst);
       pool.call(1 + static_cast<int>(round) % threads);
       work.wait_for(round);
+      test::gets_on(round);
     }
     CHECK(work.done.load() == kRounds);
   }
@@ -134,6 +135,7 @@ TEST(while_work_that_blocks_waits_no_thread_sleeps) {
         pool.call_free(1, threads);
       }
       work.wait_for(round * pieces);
+      test::gets_on(round);
     }
     CHECK(work.done.load() == kRounds * static_cast<std::uint64_t>(threads));
   }

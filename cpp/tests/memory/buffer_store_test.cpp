@@ -135,6 +135,7 @@ TEST(buffers_may_be_released_by_any_thread) {
     *buffer->columns.c.env_id = i;
     while (handover.load()) std::this_thread::yield();
     handover = buffer;
+    test::gets_on(static_cast<std::uint64_t>(i));
   }
   other.join();
   CHECK(store->held() == 0);

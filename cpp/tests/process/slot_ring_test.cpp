@@ -166,6 +166,7 @@ class Mill {
     for (int i = 0; i < batches && test::failed_checks == 0; ++i) {
       send();
       receive(random_() % 3 == 0);
+      test::gets_on(static_cast<std::uint64_t>(i));
     }
     while (count_ != 0 && test::failed_checks == 0) receive(false);
     CHECK(std::uint64_t{received_} == sent_);
