@@ -132,8 +132,8 @@ void kill_while_acting(const Point& point, const Mode& mode, int pass) {
   Ledger ledger(p, static_cast<std::uint32_t>(pass));
   ledger.excuse(kVictim);
   Trap& trap = p.board().arm(Trap::kKill, kVictim, point.name, pass);
-  for (int i = 0; i < 300 && trap.reached == 0; ++i) play_a_batch(ledger, mode);
-  CHECK(trap.reached == 1u);
+  // On a busy machine others play many batches until the victim comes. If it never does, the alarm says so.
+  while (trap.reached == 0 && test::failed_checks == 0) play_a_batch(ledger, mode);
   for (int i = 0; i < 50; ++i) play_a_batch(ledger, mode);
   ledger.drain();
   for (int i = 0; i < 2; ++i) {  // on a slow machine the death may be noticed only now; the next worker answers after it
