@@ -156,11 +156,8 @@ class DevicePool(Uncopyable):
         return result
 
     def plainly(self, function: Callable[..., R], /, *args: Any) -> R:
-        """Calls a function during which results are those of the gymnasium view, in arrays of numpy.
-
-        Raises what ``check`` raises: of failures of steps before, nothing would be told after those of the function.
-        """
-        self.check()
+        """Calls a function during which results are those of the gymnasium view, in arrays of numpy."""
+        self.check_usable()
         with self._results.plain():
             return function(*args)
 

@@ -320,6 +320,7 @@ class PoolView(Uncopyable):
             >>> more = pool.rollout(lean, 100)  # goes on
         """
         self._take_from_sessions("rollout")
+        self.check()  # of failures before it, nothing would be told after its own
         return self._all_rollouts()(policy, steps, seed, observation)
 
     def _all_rollouts(self) -> Rollouts:
@@ -371,6 +372,7 @@ class PoolView(Uncopyable):
             10
         """
         self._take_from_sessions("play")
+        self.check()  # as in rollout
         return play_on(self._engine, self._settings, policy, seed, episodes, raise_errors)
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
