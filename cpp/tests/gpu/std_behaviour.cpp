@@ -22,6 +22,7 @@
 #include <numbers>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -129,6 +130,53 @@ extern "C" long algorithms(double* to) {
   put(std::pair{2, 2} < std::pair{1, 3}, std::exchange(left, 7), left, std::tuple_size<std::array<int, 4>>::value);
   const std::pair<double, int> converted = std::make_pair(3, 2.75F);
   put(converted.first, converted.second, std::tuple_size_v<std::array<int, 4>>);
+  std::pair<int, double> both{1, 2.5};
+  std::get<1>(both) += std::get<0>(std::pair{4, 'x'});
+  put(std::get<0>(both), std::get<1>(both), std::tuple_size_v<std::pair<int, char>>,
+      sizeof(std::tuple_element_t<1, std::pair<int, char>>));
+  put(std::modulus<>()(17, 5), std::equal_to<int>()(2, 2), std::not_equal_to<>()(2, 2.5), std::less_equal<>()(2, 2),
+      std::greater_equal<int>()(1, 2));
+  int sums[4];
+  put(std::partial_sum(whole, whole + 3, sums) - sums, sums[0], sums[1], sums[2],
+      std::partial_sum(whole, whole, sums) - sums);
+  for (int x : {0, 1, 12, -18, 35, -35})
+    for (int y : {0, 4, -6, 21})
+      put(std::gcd(x, y), std::lcm(x, y), sizeof(std::gcd(x, static_cast<short>(y))), std::gcd(x, std::int64_t{y} << 33));
+  put(std::gcd(std::uint8_t{200}, std::uint8_t{150}), std::lcm(6U, 4U));
+  return out - to;
+}
+
+// Parts of an array.
+static int sum_of(std::span<const int> some) {
+  int sum = 0;
+  for (int x : some) sum = 10 * sum + x;
+  return sum;
+}
+extern "C" long spans(double* to) {
+  out = to;
+  int plain[] = {1, 2, 3, 4};
+  std::array<int, 3> held{5, 6, 7};
+  const std::array<int, 2> fixed{8, 9};
+  put(sum_of(plain), sum_of(held), sum_of(fixed), sum_of({plain + 1, 2}), sum_of({plain, plain + 3}), sum_of({}));
+  const std::span all(plain);
+  const std::span some(plain, 3);
+  const std::span few(plain + 1, plain + 3);
+  const std::span three(held);
+  const std::span two(fixed);
+  put(all.size(), some.size(), few.size(), three.size(), two.size(), three.size_bytes(), two.empty());
+  put(decltype(all)::extent == 4, std::is_same_v<decltype(two)::element_type, const int>,
+      std::is_same_v<decltype(two)::value_type, int>, decltype(some)::extent == std::dynamic_extent);
+  all[2] = 30;
+  three.front() = 50;
+  three.back() = 70;
+  put(plain[2], held[0], held[2], *some.rbegin(), *(some.rend() - 1), all.data() == plain);
+  put(sum_of(all.first(2)), sum_of(all.last(1)), sum_of(all.subspan(1)), sum_of(all.subspan(1, 2)),
+      sum_of(all.first<3>()), sum_of(some.last<2>()));
+  std::span<int> later;
+  put(later.empty(), later.begin() == later.end());
+  later = three;
+  std::sort(later.begin(), later.end(), std::greater<>());
+  put(held[0], held[1], held[2], sum_of(later), std::size(later), std::accumulate(later.begin(), later.end(), 0));
   return out - to;
 }
 
@@ -291,6 +339,11 @@ extern "C" long functions(double* to) {
     typed(std::frexp(f, &exponent)), typed(std::modf(f, &whole));
     put(exponent, whole, std::signbit(f));
   }
+  for (double a : {-1.5, 0.0, 2.25})
+    for (double b : {-3.0, 0.0, 2.25, 1e16})
+      for (double at : {-0.5, 0.0, 0.3, 1.0, 1.7})
+        typed(std::lerp(a, b, at)), typed(std::lerp(static_cast<float>(a), static_cast<float>(b), static_cast<float>(at))),
+            typed(std::lerp(static_cast<int>(a), 7, at));
   put(sizeof(std::sin(1)), sizeof(std::cos(1.0F)), sizeof(std::exp(1.0F)), sizeof(std::atan2(1.0F, 1.0F)),
       sizeof(std::pow(1.0F, 1.0F)));
   return out - to;
@@ -371,7 +424,7 @@ extern "C" long read_shared(const void* from, double* to) {
 
 #ifdef __CUDACC_RTC__
 extern "C" __global__ void all(double* to, const void* from) {
-  algorithms(to), orders(to), arrays(to), numbers(to), optionals(to), layout(to), read_plain(from, to);
+  algorithms(to), spans(to), orders(to), arrays(to), numbers(to), optionals(to), layout(to), read_plain(from, to);
   read_shared(from, to);
 }
 #endif

@@ -27,7 +27,7 @@ def answers(function: ctypes._NamedFuncPointer, *given: object) -> np.ndarray:
     return out[:count].copy()
 
 
-@pytest.mark.parametrize("subject", ["algorithms", "orders", "arrays", "numbers", "optionals", "layout"])
+@pytest.mark.parametrize("subject", ["algorithms", "spans", "orders", "arrays", "numbers", "optionals", "layout"])
 def test_both_say_the_same(libraries: tuple[ctypes.CDLL, ctypes.CDLL], subject: str) -> None:
     ours, hosts = (answers(library[subject]) for library in libraries)
     assert ours.tolist() == hosts.tolist()
