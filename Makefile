@@ -204,7 +204,9 @@ $(JAX)/.installed: $(WHEEL)/.built
 	@$(@D)/bin/pip install $(PIP_QUIET) --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
-JAX_TESTS := tests/device tests/zoo/worlds tests/views/xla tests/interop/envpool \
+# What needs neither JAX nor NVRTC is in `make test`, what needs torch in `make integrations`.
+JAX_TESTS := $(wildcard tests/device/test_*.py) tests/device/cuda/test_cuda_jax.py tests/device/cuda/test_nvrtc.py \
+  tests/zoo/worlds tests/views/xla tests/interop/envpool \
   tests/tools/cli/test_jax_worlds.py tests/examples/test_ppo_jax.py
 
 test-jax: $(JAX)/.installed  ## JAX worlds beside their suites, and pools inside of jax.jit

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stepmill.sources.files.compiler import Compiler
 from support.cuda_pools import Both, HostGpu
 from support.host_kernels import Kernels
 
@@ -20,6 +21,15 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
         pytest.skip("needs g++")
     base = tmp_path_factory.getbasetemp()
     return Kernels((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_in_less_time() -> Iterator[None]:
+    """Files of one's own: they do the same as with all optimisations."""
+    flags = Compiler.flags
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compiler, "flags", lambda self: ["-O1" if one == "-O3" else one for one in flags(self)])
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -177,6 +177,7 @@ def test_no_memory_for_local_variables(gpu: HostGpu, answer: int, error: type[Ex
         stepmill.make(TASK, backend="cuda", num_envs=N)
 
 
+@pytest.mark.torch
 def test_a_library_that_sees_no_gpu(gpu: HostGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

@@ -124,6 +124,7 @@ def test_what_the_driver_says_of_a_stream_is_told(kernels: Kernels, twin: Twin) 
         place.value = 0
 
 
+@pytest.mark.torch
 def test_a_pool_refuses_what_cannot_be_recorded_before_anything_changes(
     kernels: Kernels, gpu: HostGpu, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
