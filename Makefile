@@ -101,17 +101,14 @@ clean:  ## removes what was built
 
 ##@ Longer tests
 
-test-more: develop test-stress test-parity test-mujoco  ## what test-all has besides make test
-	$(BIN)/python $(PYTEST) -m "slow and not zoo and not long" --quick $(foreach one,$(PARITY_TESTS),--ignore $(one))
+test-more: develop test-stress  ## all cases, of simulators too, and a minute of load
+	$(BIN)/python $(PYTEST) -m "slow and not zoo and not long" --quick
 
-test-long: develop  ## saved states over 10,000 steps of every family and way, Ctrl-C at every point, thousands of saves
+test-long: develop test-parity test-mujoco  ## native envs beside Gymnasium, saved states over 10,000 steps, Ctrl-C at every point
 	$(BIN)/python $(PYTEST) -m "long and not zoo" --quick
 
-# Their cases all run in the next two targets.
-PARITY_TESTS := tests/zoo/test_parity.py tests/zoo/mujoco/test_parity.py
-
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
-# `make test` plays 8,000 (1,000).
+# `make test-more` plays 8,000 (1,000).
 test-parity: develop  ## native envs beside Gymnasium's for 100,000 steps per id and autoreset mode
 	STEPMILL_LONG_PARITY=1 $(BIN)/python -m pytest tests/zoo/test_parity.py --numprocesses $(JOBS) --dist worksteal
 
