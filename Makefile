@@ -162,8 +162,8 @@ $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(WHEEL)/.built
 
 integrations: $(INTEGRATIONS)/.installed  ## our drop-ins beside the libraries they are for: SB3, Tianshou, TorchRL, Minari, torch, jax, Numba
 	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
-	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
-	$(INTEGRATIONS)/bin/python -m pytest tests/sources/test_jit.py -m "slow or not slow"
+	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop --numprocesses $(JOBS) --dist worksteal
+	$(INTEGRATIONS)/bin/python -m pytest tests/sources/test_jit.py -m "slow or not slow" --numprocesses $(JOBS) --dist worksteal
 
 # On a machine with a GPU: tensors there, native envs there, and, with the tool of a CUDA toolkit, what kernels do to memory.
 test-cuda: $(INTEGRATIONS)/.installed  ## tensors and native envs on a GPU
