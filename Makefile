@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 JOBS ?= 4
 # Which tests run: an expression of `pytest -k`, words of folders, files and tests with "and", "or", "not".
 FILTER ?=
+# Two cases of each test; with a filter, or `make integrations QUICK=`, all of them.
+QUICK ?= --quick
+SOME_CASES = $(if $(FILTER),-k "$(FILTER)",$(QUICK))
 PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 comma := ,
 # Else each process that runs tests, and each worker that a test starts, compiles the helpers in tests/support anew.
@@ -79,7 +82,7 @@ run: install  ## the demo: builds, then CartPole here and in Gymnasium
 # Every test, but for those of simulators, in two of its cases; with a filter, all cases of those that it names.
 test: develop  ## the tests; FILTER="managers and not model" runs some of them, as in pytest -k
 	$(if $(FILTER),,@$(MAKE) --no-print-directory test-cpp)
-	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)",--quick)
+	$(BIN)/python $(PYTEST) $(SOME_CASES)
 
 # What is longer, and passes before a change goes in too.
 test-all: test test-more test-long  ## make test and all that is longer and needs no other library
@@ -101,10 +104,10 @@ clean:  ## removes what was built
 
 ##@ Longer tests
 
-test-more: develop test-stress  ## all cases, of simulators too, and a minute of load
+test-more: develop test-stress  ## up to six cases of each test, simulators too, and a minute of load
 	$(BIN)/python $(PYTEST) -m "slow and not zoo and not long" --quick
 
-test-long: develop test-parity test-mujoco  ## native envs beside Gymnasium, saved states over 10,000 steps, Ctrl-C at every point
+test-long: develop test-parity test-mujoco  ## all cases, native envs beside Gymnasium, saved states over 10,000 steps, Ctrl-C at every point
 	$(BIN)/python $(PYTEST) -m "long and not zoo" --quick
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
@@ -161,8 +164,8 @@ $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(WHEEL)/.built
 	@touch $@
 
 integrations: $(INTEGRATIONS)/.installed  ## our drop-ins beside the libraries they are for: SB3, Tianshou, TorchRL, Minari, torch, jax, Numba
-	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
-	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop --numprocesses $(JOBS) --dist worksteal
+	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --numprocesses $(JOBS) --dist worksteal $(SOME_CASES)
+	$(INTEGRATIONS)/bin/python $(PYTEST) -m "torch and not zoo and not long" --ignore tests/interop $(QUICK)
 	$(INTEGRATIONS)/bin/python -m pytest tests/sources/test_jit.py -m "slow or not slow" --numprocesses $(JOBS) --dist worksteal
 
 # On a machine with a GPU: tensors there, native envs there, and, with the tool of a CUDA toolkit, what kernels do to memory.
@@ -207,19 +210,20 @@ JAX_TESTS := $(wildcard tests/device/test_*.py) tests/device/cuda/test_cuda_jax.
   tests/tools/cli/test_jax_worlds.py tests/examples/test_ppo_jax.py
 
 test-jax: $(JAX)/.installed  ## JAX worlds beside their suites, and pools inside of jax.jit
-	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal $(SOME_CASES)
 	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest tests/test_docs.py -k "jax-worlds or xla"
 
-# Each takes many seconds to compile.
-test-jax-more: $(JAX)/.installed  ## every id of the suites of JAX worlds beside its suite; takes long
-	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal -m slow $(if $(FILTER),-k "$(FILTER)")
+# Each id takes many seconds to compile.
+test-jax-more: $(JAX)/.installed  ## the other cases there, and every id of the suites beside its suite; takes long
+	STEPMILL_JAX=1 $(JAX)/bin/python -m pytest $(JAX_TESTS) --numprocesses $(JOBS) --dist worksteal --quick -m "slow or long" $(if $(FILTER),-k "$(FILTER)")
 
 # Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
 # managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.
 test-ray-contract: $(INTEGRATIONS)/.installed  ## pools on a Ray cluster of this machine: what a change must pass
-	$(INTEGRATIONS)/bin/python -m pytest tests/hosts/ray $(if $(FILTER),-k "$(FILTER)")
+	$(INTEGRATIONS)/bin/python -m pytest tests/hosts/ray $(SOME_CASES)
 
 # And the suites over all backends, that of the managers too, on Ray.
+test-ray: QUICK =
 test-ray: test-ray-contract  ## and the suites over all backends there; takes long
 	STEPMILL_RAY=1 $(INTEGRATIONS)/bin/python -m pytest tests/hosts tests/managers --ignore tests/hosts/ray -k "ray-2 or (managers and ray)"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import re
 import signal
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,16 +24,16 @@ from support.waiting import Gate, no_hang
 collect_ignore = ["site"]
 
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
-# For `make test`. The others count as slow, and `make test-more` runs them.
-QUICK_CASES = 2  # of each test
-SLOW_CASES = 12  # of each test of saved states, which has hundreds; the others count as long: `make test-long`
-SAVED = re.compile(r"/test_(saving|checkpoint)\w*\.py$")
+# Of each test, with `--quick`. The next cases count as slow, which `make test-more` runs, and the rest as long.
+QUICK_CASES = 2
+MOST_CASES = 6  # that are not long
 LONG = (
     "zoo/",
     "examples/",
     "wrappers/test_atari.py",
     "tools/watching/test_page.py",
 )  # simulators, trainings, a browser
+WORLDS = "zoo/worlds/"  # which only `make test-jax` has
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,10 +53,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # In the order of a checksum: cases next to each other differ in the last parameter only.
         ordered = sorted(cases, key=lambda item: zlib.crc32(item.nodeid.encode()))
         path = ordered[0].path.relative_to(here).as_posix()
-        if "/" in path:
-            for case in ordered[0 if path.startswith(LONG) else QUICK_CASES :]:
+        if "/" in path and ordered[0].get_closest_marker("all_cases") is None:
+            for case in ordered[0 if path.startswith(LONG) and not path.startswith(WORLDS) else QUICK_CASES :]:
                 case.add_marker("slow")
-            for case in ordered[SLOW_CASES:] if SAVED.search(path) else ():
+            for case in ordered[MOST_CASES:]:
                 case.add_marker("long")
 
 

@@ -56,6 +56,7 @@ def begin_again(twin: Twin, row: Row) -> None:
         assert np.array_equal(engine[name][ended], reset[name][ended]), name
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("task", EXACT)
 def test_every_bit_of_every_row_is_the_same(kernels: Kernels, task: str, autoreset: str) -> None:
@@ -89,6 +90,7 @@ def test_every_bit_of_every_row_is_the_same(kernels: Kernels, task: str, autores
         twin.close()
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("task", WITH_SINES)
 def test_of_the_same_state_only_the_last_bits_of_floats_differ(kernels: Kernels, task: str, autoreset: str) -> None:

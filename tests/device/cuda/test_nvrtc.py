@@ -55,6 +55,7 @@ def test_every_class_runs_on_a_gpu_or_says_why_not() -> None:
     assert classes & headers().keys() == {*TASKS, *HOST_ONLY}
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", TASKS)
 def test_a_class_compiles_for_every_gpu_that_we_know(name: str, architecture: int) -> None:
@@ -74,6 +75,7 @@ def test_an_env_of_one_file_compiles_for_a_gpu(file: str) -> None:
     assert nvrtc.compile_kernel(source, 90, [ROOT / "examples/own_envs"], definitions()).startswith(b"\x7fELF")
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_the_standard_library_has_compiles_for_every_gpu_that_we_know(architecture: int) -> None:
     """What it does is compared with the host's in ``test_std.py``."""
