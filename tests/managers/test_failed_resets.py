@@ -276,7 +276,7 @@ def test_an_env_of_many_agents_whose_child_dies_in_its_first_reset_is_tried_agai
 def test_a_reset_that_fails_is_seen_to_while_others_step(max_retry: int, gate: Gate) -> None:
     cfgs = [
         suffering("step", "gate", folder=gate.folder),
-        suffering("reset", "raise", [2], folder=gate.folder, length=1),
+        {"mishaps": {"step": ("gate", [1]), "reset": ("raise", [2])}, "folder": gate.folder, "length": 1},
     ]
     settings = {"max_retry": max_retry, "wait_num": 1, "timeout": None}
     manager = make("async", cfgs, **settings)
@@ -284,6 +284,8 @@ def test_a_reset_that_fails_is_seen_to_while_others_step(max_retry: int, gate: G
         manager.launch()
         join = doing(lambda: manager.step({0: 0, 1: 0}))
         assert sorted([gate.wait(), gate.wait()]) == [0, 1]
+        gate.open(1)  # its episode ends, and is followed by a reset
+        assert gate.wait() == 1
         if max_retry == 0:
             with pytest.raises(EnvError, match="reset"):
                 join()
