@@ -104,7 +104,7 @@ clean:  ## removes what was built
 
 ##@ Longer tests
 
-test-more: develop test-stress  ## up to six cases of each test, simulators too, and a minute of load
+test-more: develop test-stress  ## up to four cases of each test, simulators too, and a minute of load
 	$(BIN)/python $(PYTEST) -m "slow and not zoo and not long" --quick
 
 test-long: develop test-parity test-mujoco  ## all cases, native envs beside Gymnasium, saved states over 10,000 steps, Ctrl-C at every point

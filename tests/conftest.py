@@ -26,7 +26,7 @@ collect_ignore = ["site"]
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
 # Of each test, with `--quick`. The next cases count as slow, which `make test-more` runs, and the rest as long.
 QUICK_CASES = 2
-MOST_CASES = 6  # that are not long
+MOST_CASES = 4  # that are not long
 LONG = (
     "zoo/",
     "examples/",
