@@ -75,7 +75,6 @@ def test_an_env_of_one_file_compiles_for_a_gpu(file: str) -> None:
     assert nvrtc.compile_kernel(source, 90, [ROOT / "examples/own_envs"], definitions()).startswith(b"\x7fELF")
 
 
-@pytest.mark.all_cases
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_the_standard_library_has_compiles_for_every_gpu_that_we_know(architecture: int) -> None:
     """What it does is compared with the host's in ``test_std.py``."""

@@ -35,10 +35,9 @@ def oracle(name: str) -> tuple[Any, Any]:
     return reset, step
 
 
-# The first pixels take minutes, in which Craftax makes its pictures ready.
-@pytest.mark.parametrize(
-    "name", [one if one == CLASSIC else pytest.param(one, marks=pytest.mark.slow) for one in names()]
-)
+# They take minutes to compile, and the first pixels too, in which Craftax makes its pictures ready.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
 def test_equal_to_the_suite(name: str) -> None:
     follow(world_of(name, {}), *oracle(name))
 
