@@ -274,7 +274,7 @@ $(ZOO)/.installed: $(ZOO)/.ready $(WHEEL)/.built
 	@touch $@
 
 test-mujoco3: $(ZOO)/.installed  ## our MuJoCo tasks with an older MuJoCo, dm_control and gymnasium-robotics
-	$(ZOO)/bin/python -m pytest $(MUJOCO3_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+	$(ZOO)/bin/python -m pytest $(MUJOCO3_TESTS) --numprocesses $(JOBS) --dist worksteal -m "not zoo and not long" $(SOME_CASES)
 
 # Box2D is built here where there is no wheel of it.
 test-zoo: $(ZOO)/.installed  ## every id of every family; takes long

@@ -26,6 +26,7 @@ def test_our_list_of_tasks_is_that_of_the_suite() -> None:
     assert len(NAMES) == 51
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "quadruped-escape"])  # see test_dm_control_pixels
 def test_every_task_plays_the_episodes_of_the_suite(make: Any, name: str) -> None:
     """From the seed of ``make``, and after a reset with another one in the middle of an episode."""
