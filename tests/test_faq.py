@@ -22,7 +22,7 @@ HEADINGS = re.findall(r"^### (.+)$", (ROOT / "docs" / "faq.md").read_text(encodi
 # They need a limit of the system, a machine without a GPU, or another process or thread at the right moment.
 UNPROVOKED = {
     "device=…: torch … finds no GPU",
-    "there is no driver of NVIDIA: …",
+    "there is no NVIDIA driver: …",
     "pip install 'stepmill[…]'",
     "start_timeout=…: the process that starts the workers of … did not answer in time",
     "address: no Ray cluster answers at …",  # these need Ray: tests/hosts/ray provokes them

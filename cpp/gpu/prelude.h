@@ -1,4 +1,4 @@
-// What an env class is compiled with for a GPU, before everything else: words of C++ that the compiler of NVIDIA does not
+// What an env class is compiled with for a GPU, before everything else: words of C++ that NVIDIA's compiler does not
 // know there, and the little of the standard library that env classes use (`gpu/std`).
 //
 // Exceptions: whatever an env throws ends the step of that env at once, like on the host (`gpu/kernel.h`, `fail_thread`).

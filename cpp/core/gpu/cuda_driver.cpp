@@ -8,7 +8,7 @@ namespace stepmill {
 
 CudaDriver::CudaDriver(const char* library)
     : handle_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {  // never closed: other libraries use it too
-  if (!handle_) throw std::runtime_error(std::string("there is no driver of NVIDIA: ") + dlerror());
+  if (!handle_) throw std::runtime_error(std::string("there is no NVIDIA driver: ") + dlerror());
   find("cuInit", init);
   find("cuGetErrorString", error_string);
   find("cuDeviceGet", device_get);
@@ -52,7 +52,7 @@ void CudaDriver::check(Result result, const std::string& what) const {
 template <class F>
 void CudaDriver::find(const char* name, F& function) {
   function = reinterpret_cast<F>(dlsym(handle_, name));
-  if (!function) throw std::runtime_error(std::string("the driver of NVIDIA is too old: it has no ") + name);
+  if (!function) throw std::runtime_error(std::string("the NVIDIA driver is too old: it has no ") + name);
 }
 
 }  // namespace stepmill

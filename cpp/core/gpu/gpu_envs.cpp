@@ -38,11 +38,11 @@ std::string shown(std::size_t bytes) {
 int gpu_architecture(const char* library, int device) {
   CudaDriver driver(library);
   driver.find_kernel_functions();
-  driver.check(driver.init(0), "the driver of NVIDIA does not start");
+  driver.check(driver.init(0), "the NVIDIA driver does not start");
   int cuda = 0;
-  driver.check(driver.version(&cuda), "the driver of NVIDIA");
+  driver.check(driver.version(&cuda), "the NVIDIA driver");
   if (cuda < kLeastCuda)
-    throw std::runtime_error("the driver of NVIDIA knows CUDA " + std::to_string(cuda / 1000) + "." +
+    throw std::runtime_error("the NVIDIA driver knows CUDA " + std::to_string(cuda / 1000) + "." +
                              std::to_string(cuda % 1000 / 10) + ": expected 13.0 or later, which drivers from 580 on know: update it");
   int found = 0, major = 0, minor = 0;
   driver.check(driver.device_get(&found, device), "GPU " + std::to_string(device));
@@ -63,7 +63,7 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
       pid_(getpid()) {
   driver_.find_kernel_functions();
   const std::string gpu = "GPU " + std::to_string(device);
-  driver_.check(driver_.init(0), "the driver of NVIDIA does not start");
+  driver_.check(driver_.init(0), "the NVIDIA driver does not start");
   driver_.check(driver_.device_get(&device_, device), gpu);
   driver_.check(driver_.retain(&context_, device_), gpu);
   try {

@@ -1,4 +1,4 @@
-// Envs that live on a GPU of NVIDIA, and the kernel that steps them (`gpu/kernel.h`).
+// Envs that live on an NVIDIA GPU, and the kernel that steps them (`gpu/kernel.h`).
 //
 // A step is one launch: the program never waits, and after the first steps nothing is allocated. Its results are a block
 // of memory of the GPU, which whoever keeps one of its arrays owns: it is written to again when all of them were let go.

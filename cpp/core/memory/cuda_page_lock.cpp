@@ -12,7 +12,7 @@ constexpr unsigned kPortable = 1;
 }  // namespace
 
 CudaPageLock::CudaPageLock(int device, const char* library) : driver_(library) {
-  driver_.check(driver_.init(0), "the driver of NVIDIA does not start");
+  driver_.check(driver_.init(0), "the NVIDIA driver does not start");
   driver_.check(driver_.device_get(&device_, device), ("GPU " + std::to_string(device)).c_str());
   driver_.check(driver_.retain(&context_, device_), ("GPU " + std::to_string(device)).c_str());
 }

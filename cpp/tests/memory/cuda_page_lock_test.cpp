@@ -77,9 +77,9 @@ TEST(memory_that_cannot_be_locked_is_no_error) {
 }
 
 TEST(a_machine_without_a_driver_or_without_the_gpu_is_told_so) {
-  CHECK(refusal_of(0, "libno-such-driver.so").starts_with("there is no driver of NVIDIA: "));
+  CHECK(refusal_of(0, "libno-such-driver.so").starts_with("there is no NVIDIA driver: "));
   CHECK(refusal_of(3, FAKE_CUDA) == "GPU 3: invalid device ordinal");
-  CHECK(refusal_of(0, "libm.so.6") == "the driver of NVIDIA is too old: it has no cuInit");
+  CHECK(refusal_of(0, "libm.so.6") == "the NVIDIA driver is too old: it has no cuInit");
 }
 
 }  // namespace stepmill::cuda_page_lock_test

@@ -425,7 +425,7 @@ class PoolView(Uncopyable):
         """How ``save`` finds the state of an env, or ``"none: "`` and why it cannot.
 
         ``"memory"``: a copy of the memory of a native env. ``"methods"``: ``get_state()`` of a Python env. ``"fork"``:
-        a copy of the worker process of any other Python env, which sleeps.
+        a copy of the worker process of any other Python env, which sleeps. ``"arrays"``: a copy of rows on a device.
         """
         return self._keeper().kind
 

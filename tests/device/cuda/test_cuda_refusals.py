@@ -120,7 +120,7 @@ def test_configurations_that_are_wrong(gpu: HostGpu) -> None:
 
 def test_no_driver(gpu: HostGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "LIBRARY", "libcuda_that_nobody_has.so.1")
-    with pytest.raises(errors.UnsupportedError, match=r"backend='cuda': there is no driver of NVIDIA: .*nvidia-smi"):
+    with pytest.raises(errors.UnsupportedError, match=r"backend='cuda': there is no NVIDIA driver: .*nvidia-smi"):
         stepmill.make(TASK, backend="cuda")
 
 
@@ -159,7 +159,7 @@ def test_no_compiler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_driver_that_is_too_old(gpu: HostGpu) -> None:
     with (
         gpu.with_number("cuda", 12080),
-        pytest.raises(errors.UnsupportedError, match=r"the driver of NVIDIA knows CUDA 12\.8: expected 13\.0 or later"),
+        pytest.raises(errors.UnsupportedError, match=r"the NVIDIA driver knows CUDA 12\.8: expected 13\.0 or later"),
     ):
         stepmill.make(TASK, backend="cuda", num_envs=N)
 

@@ -143,9 +143,9 @@ def test_what_a_gpu_does_not_take(kernels: Kernels) -> None:
     arguments: dict[str, Any] = {"configs": [{}] * NUM_ENVS, "seeds": list(range(NUM_ENVS))}
     with pytest.raises(ResourceError, match="GPU 7: invalid device ordinal"):
         kernels.envs(form, place, device=7, **arguments)
-    with pytest.raises(RuntimeError, match="there is no driver of NVIDIA: "):
+    with pytest.raises(RuntimeError, match="there is no NVIDIA driver: "):
         kernels.envs(form, place, library="/nowhere/libcuda.so.1", **arguments)
-    with pytest.raises(RuntimeError, match="the driver of NVIDIA is too old: it has no cuInit"):
+    with pytest.raises(RuntimeError, match="the NVIDIA driver is too old: it has no cuInit"):
         kernels.envs(form, place, library=str(kernels.compile(form.source(place))), **arguments)
     with pytest.raises(ResourceError, match="GPU 0 does not take the compiled env: error 200"):
         kernels.envs(form, place, image=b"/nowhere/kernel\0", **arguments)

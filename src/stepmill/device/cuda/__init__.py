@@ -1,1 +1,1 @@
-"""Native env classes on GPUs of NVIDIA: compiled for them while you wait, and stepped by one thread each."""
+"""Native env classes on NVIDIA GPUs: compiled for them while you wait, and stepped by one thread each."""

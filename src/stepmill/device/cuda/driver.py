@@ -1,4 +1,4 @@
-"""The driver of NVIDIA, as the engine calls it. Tests put another one in its place, whose GPU is the host."""
+"""The NVIDIA driver, as the engine calls it. Tests put another one in its place, whose GPU is the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVRTC, the compiler of NVIDIA that is a library: it needs no GPU, and no CUDA that is installed on the machine."""
+"""NVRTC, NVIDIA's compiler as a library: it needs no GPU, and no CUDA that is installed on the machine."""
 
 from __future__ import annotations
 
