@@ -6,9 +6,9 @@
     python examples/ppo_cuda.py --backend thread --num-envs 256  # without a GPU: envs on C++ threads
 
 Each env is a thread of the GPU, so there are thousands of them, and an update needs only a few steps of each. What
-takes time then is telling the GPU what to do. So all that an update does is recorded once and replayed. The steps in it
-are those of `pool.graph_step`, whose results are always in the same tensors. The program waits for the GPU once per
-update, to print how it is doing.
+takes time then is telling the GPU what to do. So all that an update does is captured once, and replayed. The steps in
+it are those of `pool.graph_step`, whose results are always in the same tensors. The program waits for the GPU once per
+update, to print how it is doing. One thing differs from usual PPO: a minibatch is a fixed group of envs.
 
 Trains, then plays 100 episodes of envs with other seeds and prints their mean return.
 """
@@ -135,23 +135,23 @@ class Trainer:
         self.obs = torch.zeros(steps + 1, rows, inputs, **there)
         self.choices = torch.zeros(steps, rows, dtype=torch.int64, **there)
         self.log_probs, self.rewards, self.terminated, self.ended = torch.zeros(4, steps, rows, **there)
-        # A pool resets an env in the step after its episode's end: that step's action counts for nothing, and neither
-        # may it in the loss. Weights do that without asking which steps these are, for which the program would wait.
-        self.counts = torch.ones(steps, rows, **there)
-        self.just_ended, self.running = torch.zeros(2, rows, **there)
-        self.returned, self.episodes = torch.zeros(2, **there)  # of the episodes that have ended in this update
-        self.shown = math.nan  # the last mean of theirs
+        # A pool resets an env in the step after its episode's end, and discards the action. Such a step must not count
+        # in the loss. Weights see to that without asking which steps these are, for which the program would wait.
+        self.is_real_step = torch.ones(steps, rows, **there)
+        self.just_ended, self.running_return = torch.zeros(2, rows, **there)
+        self.sum_of_returns, self.episodes = torch.zeros(2, **there)  # of the episodes that have ended in this update
+        self.shown = math.nan  # the last mean return
 
     def begin(self) -> None:
         """All envs at the start of their first episodes."""
         first, _ = self.envs.reset(seed=self.args.seed)
         self.obs[-1] = flat(first)
         self.just_ended.zero_()
-        self.running.zero_()
+        self.running_return.zero_()
 
     def update(self) -> None:
-        """Some steps of all envs, and what is learned from them. Nothing here waits."""
-        self.returned.zero_()
+        """Some steps of all envs, and what is learned from them. Nothing here waits for the GPU."""
+        self.sum_of_returns.zero_()
         self.episodes.zero_()
         self.obs[0] = self.obs[-1]
         with torch.no_grad():
@@ -160,7 +160,7 @@ class Trainer:
             values = self.agent.value(self.obs)
             advantages = self.estimate_advantages(values)
             targets = advantages + values[:-1]
-        # Envs are alike, and know nothing of each other: some of them are as good a minibatch as any that is drawn.
+        # Envs are alike and independent: a group of them is as good a minibatch as one that is drawn at random.
         rows = self.args.num_envs // self.args.minibatches
         for _ in range(self.args.epochs):
             for first in range(0, self.args.num_envs, rows):
@@ -168,9 +168,9 @@ class Trainer:
 
     def step(self, t: int) -> None:
         """Step t of all envs."""
-        self.counts[t] = 1.0 - self.just_ended
+        self.is_real_step[t] = 1.0 - self.just_ended
         log_probs = self.agent.log_probs(self.obs[t])
-        # Of independent exponential times, the first is that of choice k with the probability of its rate.
+        # The Gumbel-max trick: argmax(log p - log E), with E drawn from an exponential distribution, is a sample of p.
         choice = (log_probs - torch.empty_like(log_probs).exponential_().log()).argmax(-1)
         self.choices[t], self.log_probs[t] = choice, of_choice(log_probs, choice)
         step = self.envs.graph_step if self.args.backend == "cuda" else self.envs.step
@@ -178,46 +178,47 @@ class Trainer:
         self.obs[t + 1], self.rewards[t], self.terminated[t] = flat(following), reward, terminated
         self.ended[t] = terminated | truncated
         self.just_ended.copy_(self.ended[t])
-        self.running += self.rewards[t]
-        self.returned += (self.running * self.just_ended).sum()
+        self.running_return += self.rewards[t]
+        self.sum_of_returns += (self.running_return * self.just_ended).sum()
         self.episodes += self.just_ended.sum()
-        self.running *= 1.0 - self.just_ended
+        self.running_return *= 1.0 - self.just_ended
 
     def estimate_advantages(self, values: torch.Tensor) -> torch.Tensor:
-        """GAE. An episode that was cut off goes on in value; one that terminated does not."""
-        gamma, far = self.args.gamma, self.args.gamma * self.args.gae_lambda
+        """GAE. The value after a truncated episode counts, that after a terminated one does not."""
+        gamma = self.args.gamma
         errors = self.rewards + gamma * values[1:] * (1.0 - self.terminated) - values[:-1]
-        goes_on = far * (1.0 - self.ended)
+        discount = gamma * self.args.gae_lambda * (1.0 - self.ended)
         advantages, following = torch.zeros_like(errors), torch.zeros_like(errors[0])
         for t in reversed(range(len(errors))):
-            following = torch.addcmul(errors[t], goes_on[t], following)
+            following = torch.addcmul(errors[t], discount[t], following)
             advantages[t] = following
         return advantages
 
     def learn(self, rows: slice, advantages: torch.Tensor, targets: torch.Tensor) -> None:
-        """A step of Adam on PPO's clipped loss, over the steps of some envs that count."""
-        args, weights = self.args, self.counts[:, rows]
+        """A step of Adam on PPO's clipped loss, over the real steps of some envs."""
+        args, weights = self.args, self.is_real_step[:, rows]
         weights = weights / weights.sum()
-        scaled = advantages[:, rows]
-        scaled = scaled - (weights * scaled).sum()
-        scaled = scaled / ((weights * scaled.square()).sum().sqrt() + 1e-8)
+        advantages = advantages[:, rows]
+        advantages = advantages - (weights * advantages).sum()
+        advantages = advantages / ((weights * advantages.square()).sum().sqrt() + 1e-8)
         obs = self.obs[:-1, rows]
         log_probs = self.agent.log_probs(obs)
         ratio = (of_choice(log_probs, self.choices[:, rows]) - self.log_probs[:, rows]).exp()
-        gain = torch.min(scaled * ratio, scaled * ratio.clamp(1.0 - args.clip, 1.0 + args.clip))
-        error = (self.agent.value(obs) - targets[:, rows]).square()
+        clipped = ratio.clamp(1.0 - args.clip, 1.0 + args.clip)
+        surrogate = torch.min(advantages * ratio, advantages * clipped)
+        value_loss = (self.agent.value(obs) - targets[:, rows]).square()
         entropy = -(log_probs.exp() * log_probs).sum(-1)
-        loss = (weights * (args.value_weight * error - gain - args.entropy * entropy)).sum()
+        loss = (weights * (args.value_weight * value_loss - surrogate - args.entropy * entropy)).sum()
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.agent.parameters(), args.max_gradient)
         self.optimizer.step()
 
     def as_graph(self) -> Callable[[], None]:
-        """``update``, recorded once, for the GPU to replay."""
+        """``update``, captured once, for the GPU to replay."""
         torch.cuda.synchronize()
         aside = torch.cuda.Stream()
-        with torch.cuda.stream(aside):  # a first time, in which libraries set themselves up: that cannot be recorded
+        with torch.cuda.stream(aside):  # a first time, in which libraries set themselves up: that cannot be captured
             self.begin()
             self.update()
         torch.cuda.current_stream().wait_stream(aside)
@@ -228,7 +229,7 @@ class Trainer:
         return replay
 
     def forget(self) -> None:
-        """What Adam has seen. As the rate was 0 until now, no weight has moved."""
+        """Clears Adam's moments and its count of steps. As the rate was 0 until now, no weight has moved."""
         for state in self.optimizer.state.values():
             for moment in state.values():
                 moment.zero_()
@@ -253,7 +254,7 @@ def train(args: argparse.Namespace) -> tuple[Agent, float]:
         trainer.forget()
     trainer.begin()
     wait(args)
-    print(f"compiled and recorded in {time.perf_counter() - began:.1f} s", flush=True)
+    print(f"compiled and captured in {time.perf_counter() - began:.1f} s", flush=True)
     began = time.perf_counter()
     for number in range(args.updates):
         trainer.rate.fill_(args.learning_rate * (1.0 - number / args.updates))
@@ -273,7 +274,7 @@ def wait(args: argparse.Namespace) -> None:
 
 def show(args: argparse.Namespace, trainer: Trainer, number: int, began: float) -> None:
     """Prints how it is doing."""
-    mean = (trainer.returned / trainer.episodes).item()  # waits; NaN where no episode has ended
+    mean = (trainer.sum_of_returns / trainer.episodes).item()  # waits; NaN where no episode has ended
     trainer.shown = trainer.shown if math.isnan(mean) else mean
     batch, seconds = args.num_envs * args.num_steps, time.perf_counter() - began
     steps = (number + 1) * batch
@@ -311,9 +312,10 @@ def main() -> None:
     args = arguments()
     agent, seconds = train(args)
     returns = evaluate(args, agent)
+    mean, spread = returns.mean(), returns.std(correction=0)
     print(
-        f"{args.env_id}, seed {args.seed}: mean return {returns.mean():.1f} ± {returns.std():.1f} over {args.episodes} "
-        f"episodes, after {seconds:.2f} s of training"
+        f"{args.env_id}, seed {args.seed}: mean return {mean:.1f} ± {spread:.1f} over {args.episodes} episodes, after "
+        f"{seconds:.2f} s of training"
     )
 
 

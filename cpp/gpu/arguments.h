@@ -13,14 +13,14 @@ namespace stepmill::gpu {
 // An action, an observation and the infos have at most so many arrays each.
 inline constexpr int kMostArrays = 32;
 
-// Threads that share a processor; more gain nothing where each needs 60 registers.
+// Threads per block; larger blocks gain nothing at 60 registers per thread.
 inline constexpr int kBlock = 128;
 
 // A generator: its state and increment, the high words first, and the half that is left.
 using Random = std::uint64_t[5];
 
-// What of an env is seldom needed: when it draws, and when an episode begins or ends. Two sectors of memory; and two more
-// for the options of its next reset.
+// The part of an env that is seldom needed: when it draws, and when an episode begins or ends. Two sectors of memory, and
+// two more for the options of its next reset.
 struct alignas(64) Seldom {
   Random random;
   std::uint64_t seed;        // of the next reset, if the phase says so

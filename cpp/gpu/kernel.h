@@ -23,7 +23,7 @@ using PieceOf = std::conditional_t<
 // compiler would take minutes.
 constexpr int unrolled(int times) { return times <= 160 ? times : 16; }
 
-// Of which arrays the rows are. stepmill writes it from what the env says about itself (`stepmill/device/cuda`):
+// Which arrays make up a row. stepmill writes it from what the env says about itself (`stepmill/device/cuda`):
 //
 //     struct Form {
 //       static constexpr sm_autoreset kAutoreset = SM_NEXT_STEP;
@@ -35,17 +35,16 @@ constexpr int unrolled(int times) { return times <= 160 ? times : 16; }
 template <int... bytes>
 struct Arrays {
   static constexpr int kCount = sizeof...(bytes);
-  static constexpr int kBytes[kCount + 1] = {bytes..., 0};
+  static constexpr std::int64_t kBytes[kCount + 1] = {bytes..., 0};  // as the tables of the host have them
   static constexpr int pieces() { return (0 + ... + (bytes / static_cast<int>(sizeof(PieceOf<bytes>)))); }
-  static constexpr std::int64_t kWide[kCount + 1] = {bytes..., 0};  // as the tables of the host have them
 };
 
-constexpr int after(int offset, int bytes) { return (offset + bytes + 15) / 16 * 16; }
+constexpr int after(int offset, std::int64_t bytes) { return static_cast<int>((offset + bytes + 15) / 16 * 16); }
 
 template <class Sizes>
 constexpr int total() {
   int offset = 0;
-  for (const int bytes : Sizes::kBytes) offset = after(offset, bytes);
+  for (const std::int64_t bytes : Sizes::kBytes) offset = after(offset, bytes);
   return offset == 0 ? 16 : offset;
 }
 
@@ -85,7 +84,7 @@ STEPMILL_INLINE void place(void** places, std::byte* bytes) {
 template <class Sizes, int leaf = 0, int offset = 0>
 STEPMILL_INLINE void load_row(std::byte* bytes, const void* const* columns, std::int64_t row) {
   if constexpr (leaf < Sizes::kCount) {
-    constexpr int size = Sizes::kBytes[leaf];
+    constexpr int size = static_cast<int>(Sizes::kBytes[leaf]);
     take_row<size, unrolled(Sizes::pieces())>(bytes + offset, static_cast<const std::byte*>(columns[leaf]) + row * size);
     load_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
   }
@@ -94,7 +93,7 @@ STEPMILL_INLINE void load_row(std::byte* bytes, const void* const* columns, std:
 template <class Sizes, int leaf = 0, int offset = 0>
 STEPMILL_INLINE void store_row(const std::byte* bytes, void* const* columns, std::int64_t row) {
   if constexpr (leaf < Sizes::kCount) {
-    constexpr int size = Sizes::kBytes[leaf];
+    constexpr int size = static_cast<int>(Sizes::kBytes[leaf]);
     give_row<size, unrolled(Sizes::pieces())>(static_cast<std::byte*>(columns[leaf]) + row * size, bytes + offset);
     store_row<Sizes, leaf + 1, after(offset, size)>(bytes, columns, row);
   }
@@ -202,7 +201,7 @@ struct Turnstile {
   STEPMILL_INLINE void keep_reset(const Visit<E>&) const {
     Remains& remains = remains_of_thread();
     remains.was_reset = true;
-    if (!remains.shows_end) remains.elapsed = 0;
+    remains.elapsed = 0;
   }
 };
 
@@ -273,9 +272,9 @@ STEPMILL_INLINE void advance(const Arguments& a) {
 
   sm_shared shared{};
   shared.action = actions;
-  shared.action_bytes = Action::kWide;
-  shared.observation_bytes = Observation::kWide;
-  shared.info_bytes = Info::kWide;
+  shared.action_bytes = Action::kBytes;
+  shared.observation_bytes = Observation::kBytes;
+  shared.info_bytes = Info::kBytes;
   shared.observation_leaves = Observation::kCount;
   shared.info_leaves = Info::kCount;
   shared.autoreset = Form::kAutoreset;
@@ -331,8 +330,8 @@ STEPMILL_INLINE void advance(const Arguments& a) {
     give_final<Form>(a.results, id, final_observation, final_info, has_final_info, ended);
 }
 
-// The row of an env that failed, and what is left of the env: its object is as if the thread had not begun, its generator
-// is where it was, and it has to be reset.
+// The row of an env that failed, and what is left of the env: its object is as it was before the step (if the reset after a
+// good end has failed, as that end left it), its generator is where it was, and it has to be reset.
 template <class Form>
 [[noreturn]] void fail() {
   const Arguments& a = *arguments_of_block();
@@ -346,11 +345,11 @@ template <class Form>
     atomicAdd(&a.envs.seldom[id].ended, 1u);
   } else {
     for (int leaf = 0; leaf < Form::Observation::kCount; ++leaf) {
-      const std::int64_t bytes = Form::Observation::kWide[leaf];
+      const std::int64_t bytes = Form::Observation::kBytes[leaf];
       memset(static_cast<std::byte*>(to.observation[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
     }
     for (int leaf = 0; leaf < Form::Info::kCount; ++leaf) {
-      const std::int64_t bytes = Form::Info::kWide[leaf];
+      const std::int64_t bytes = Form::Info::kBytes[leaf];
       memset(static_cast<std::byte*>(to.info[leaf]) + id * bytes, 0, static_cast<std::size_t>(bytes));
       to.has_info[leaf][id] = 0;
       if (Form::kAutoreset == SM_SAME_STEP) to.has_final_info[leaf][id] = 0;

@@ -105,8 +105,7 @@ struct uint4 {
 struct Index {
   unsigned x;
 };
-inline thread_local Index blockIdx, threadIdx;
-inline constexpr Index blockDim{1};
+inline thread_local Index blockIdx, threadIdx, blockDim;
 
 inline unsigned atomicMax(unsigned* place, unsigned value) {
   const unsigned before = *place;
@@ -138,8 +137,10 @@ inline thread_local jmp_buf end_of_thread;
 // What the host calls in the place of a launch.
 #define STEPMILL_ON_HOST(kernel, Given)                            \
   extern "C" void kernel##_on_host(const Given* arguments) {       \
+    blockDim.x = stepmill::gpu::kBlock;                            \
     for (std::int32_t id = 0; id < arguments->num_envs; ++id) {    \
-      blockIdx.x = static_cast<unsigned>(id);                      \
+      blockIdx.x = static_cast<unsigned>(id) / blockDim.x;         \
+      threadIdx.x = static_cast<unsigned>(id) % blockDim.x;        \
       if (!setjmp(stepmill::gpu::end_of_thread)) kernel(*arguments); \
     }                                                              \
   }

@@ -22,7 +22,7 @@ inline bool fails() { fail_thread(); }
 
 template <bool everything>
 constexpr bool catches() {
-  static_assert(everything, "it catches by name, which a GPU cannot: expected catch (...)");
+  static_assert(everything, "it catches by type, which a GPU cannot do: use catch (...)");
   return true;
 }
 

@@ -31,7 +31,7 @@ inline void note_least(unsigned* place, std::int32_t env) { atomicMax(place, ~st
 
 #ifdef __CUDACC_RTC__
 [[noreturn]] inline void end_thread() {
-  asm volatile("exit;");
+  asm volatile("exit;" ::: "memory");  // the row is written before
   __builtin_unreachable();
 }
 #endif

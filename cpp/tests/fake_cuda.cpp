@@ -13,7 +13,7 @@
 
 namespace {
 
-enum { kSuccess = 0, kInvalidValue = 1, kNoMemory = 2, kInvalidDevice = 101, kInvalidImage = 200, kNoContext = 201, kTwice = 712, kNotRegistered = 713, kRecording = 900 };
+enum { kSuccess = 0, kInvalidValue = 1, kNoMemory = 2, kInvalidDevice = 101, kInvalidImage = 200, kNoContext = 201, kTwice = 712, kNotRegistered = 713, kCapturing = 900 };
 
 int gpu;  // its address stands for the context
 thread_local int depth = 0;
@@ -92,14 +92,14 @@ int fake_depth() { return depth; }
 std::size_t fake_memory = std::size_t{1} << 40;  // that is left
 int fake_allocated = 0, fake_events = 0, fake_modules = 0, fake_launches = 0, fake_waits = 0, fake_stream_waits = 0;
 
-void* fake_recording = nullptr;  // the stream that is recorded into a CUDA graph
-int fake_recorded = 0;           // events that were recorded into it
+void* fake_capturing = nullptr;  // the stream that is captured into a CUDA graph
+int fake_captured = 0;           // events that were recorded meanwhile
 int fake_broken = 0;             // what streams say
 int fake_launch_refused = 0;     // what launches say
-thread_local int recording_mode = 0;
+thread_local int capture_mode = 0;
 
 // What the driver refuses meanwhile, unless the thread has said that it does it apart from that.
-bool is_refused() { return fake_recording && recording_mode != 2; }
+bool is_refused() { return fake_capturing && capture_mode != 2; }
 
 int fake_cuda = 13000;
 int cuDriverGetVersion(int* version) {
@@ -127,7 +127,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 }
 int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
   if (depth == 0) return kNoContext;
-  if (is_refused()) return kRecording;
+  if (is_refused()) return kCapturing;
   if (bytes == 0) return kInvalidValue;
   if (bytes > fake_memory) return kNoMemory;
   void* made = nullptr;
@@ -139,7 +139,7 @@ int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
 }
 int cuMemFree_v2(unsigned long long address) {
   if (depth == 0) return kNoContext;
-  if (is_refused()) return kRecording;
+  if (is_refused()) return kCapturing;
   std::free(reinterpret_cast<void*>(address));
   --fake_allocated;
   return kSuccess;
@@ -168,7 +168,7 @@ int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsig
   return kSuccess;
 }
 int cuStreamSynchronize(void* stream) {
-  if (fake_recording && stream == fake_recording) return kRecording;
+  if (fake_capturing && stream == fake_capturing) return kCapturing;
   ++fake_stream_waits;
   return depth == 0 ? kNoContext : kSuccess;
 }
@@ -184,15 +184,15 @@ int cuEventCreate(void** event, unsigned) {
 }
 int cuEventRecord(void*, void* stream) {
   if (depth == 0) return kNoContext;
-  if (fake_recording && stream == fake_recording) ++fake_recorded;
+  if (fake_capturing && stream == fake_capturing) ++fake_captured;
   return kSuccess;
 }
 int cuStreamIsCapturing(void* stream, int* answer) {
-  *answer = fake_recording && stream == fake_recording;
+  *answer = fake_capturing && stream == fake_capturing;
   return depth == 0 ? kNoContext : fake_broken;
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) {
-  std::swap(*mode, recording_mode);
+  std::swap(*mode, capture_mode);
   return kSuccess;
 }
 int cuEventDestroy_v2(void* event) {

@@ -381,7 +381,7 @@ def _prepare(
         settings = settings_for(source, settings)
         return source, settings, _spec(source, settings, source.observation_space, source.action_space, None, 1)
     if settings.backend == "cuda":
-        settings = settings_on_gpu(settings)
+        settings = settings_on_gpu(source, settings)
     else:
         refuse_numpy_elsewhere(settings)
     if settings.process.threads:

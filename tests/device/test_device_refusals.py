@@ -20,7 +20,7 @@ WORLD = counting_world()
 N = 3
 
 ARGUMENTS = {
-    "batch_size": ({"batch_size": 2}, "batch_size: they move together"),
+    "batch_size": ({"batch_size": 2}, "batch_size: all envs move together"),
     "step_timeout": ({"step_timeout": 1.0}, "step_timeout: there are no worker processes"),
     "num_workers": ({"num_workers": 2}, "num_workers: there are no worker processes"),
     "python": ({"python": "/usr/bin/python3"}, "python"),

@@ -38,17 +38,7 @@ FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fno
 FLAGS += ["-nostdinc++", "-fPIC", "-shared", "-w"]
 FLAGS += ["-mfma"] if platform.machine() == "x86_64" else []
 MODES = ("next_step", "same_step", "disabled")
-FIXED = (
-    "reward",
-    "terminated",
-    "truncated",
-    "ended",
-    "abnormal",
-    "env_id",
-    "elapsed_step",
-    "episode_length",
-    "episode_return",
-)
+FIXED = _native.FIXED_GPU_ARRAYS
 SM_FRESH, SM_LIVE, SM_ENDED = 0, 1, 2
 HAS_SEED = 1 << 8  # in the word of a phase
 SM_STEP, SM_RESET, SM_OBSERVE = 0, 1, 2

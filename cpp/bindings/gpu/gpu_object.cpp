@@ -49,10 +49,12 @@ struct Held {
   std::shared_ptr<GpuEnvs::Batch> batch;
 };
 
-// Called in whichever thread drops a tensor; it needs no interpreter.
+// Called in whichever thread drops a tensor, which need not have to do with Python.
 template <class Managed>
 void let_go(Managed* self) {
   auto* held = static_cast<Held<Managed>*>(self->owner);
+  std::optional<nb::gil_scoped_release> released;
+  if (held->batch->envs().will_free() && Py_IsInitialized() && PyGILState_Check()) released.emplace();
   held->~Held();
   std::free(held);
 }
@@ -129,9 +131,7 @@ std::shared_ptr<const GpuColumns> columns_of(const EnvSpec& spec, std::int32_t n
     for (const Leaf& leaf : spec.info) add(leaf.dtype, leaf.shape);
     for (std::size_t i = 0; i < spec.info.size(); ++i) add(DType::kBool);
   }
-  for (const DType dtype : {DType::kFloat32, DType::kBool, DType::kBool, DType::kBool, DType::kBool, DType::kInt32,
-                            DType::kInt32, DType::kInt32, DType::kFloat64})
-    add(dtype);
+  for (const GpuEnvs::FixedArray& one : GpuEnvs::kFixedArrays) add(one.dtype);
   return columns;
 }
 
@@ -259,6 +259,7 @@ nb::tuple GpuBatchObject::arrays(std::uintptr_t stream) const {
   std::vector<std::byte> all(static_cast<std::size_t>(envs.batch_bytes()));
   {
     const nb::gil_scoped_release released;
+    batch_->ready_for(stream_of(stream));
     envs.copy_to_host(all.data(), batch_->array(0), all.size(), stream_of(stream));
   }
   nb::list out;
@@ -280,6 +281,7 @@ nb::object GpuBatchObject::content(std::uintptr_t stream) const {
   GpuEnvs& envs = batch_->envs();
   return bytes_with(static_cast<std::size_t>(envs.batch_bytes()), [&](std::span<std::byte> to) {
     const nb::gil_scoped_release released;
+    batch_->ready_for(stream_of(stream));
     envs.copy_to_host(to.data(), batch_->array(0), to.size(), stream_of(stream));
   });
 }
@@ -301,11 +303,16 @@ GpuObject::GpuObject(const std::string& library, std::int32_t memory_kind, int d
   for (const Leaf& leaf : spec.info) form.info.push_back(leaf.row_bytes());
   form.memory_words = static_cast<std::int64_t>(objects.words());
   form.same_step = same_step;
-  envs_ = std::make_shared<GpuEnvs>(library.c_str(), device, bytes_of(image), num_envs, form, max_episode_steps,
-                                    hides_streams);
+  {
+    const auto kernel = bytes_of(image);
+    const nb::gil_scoped_release released;
+    envs_ = std::make_shared<GpuEnvs>(library.c_str(), device, kernel, num_envs, form, max_episode_steps, hides_streams);
+  }
   columns_ = columns_of(spec, num_envs, same_step, memory_kind);
   table_offset_ = objects.table_offset();
-  envs_->write(objects.fresh(seeds, envs_->tables()), nullptr);
+  const GpuEnvs::State fresh = objects.fresh(seeds, envs_->tables());
+  const nb::gil_scoped_release released;
+  envs_->write(fresh, nullptr);
 }
 
 GpuObject::~GpuObject() {
@@ -419,7 +426,7 @@ nb::tuple GpuStatesObject::read(std::uintptr_t stream) const {
 
 GpuBatchObject GpuObject::batch_of(nb::bytes content, std::uintptr_t stream) {
   const auto bytes = bytes_of(content);
-  if (std::cmp_not_equal(bytes.size(), envs_->batch_bytes())) throw nb::value_error("a batch of another size");
+  if (std::cmp_not_equal(bytes.size(), envs_->batch_bytes())) throw nb::value_error("expected a batch of this pool, got another size");
   auto batch = take_batch(stream);
   const nb::gil_scoped_release released;
   envs_->copy_to_device(batch->array(0), bytes.data(), bytes.size(), stream_of(stream));
@@ -466,6 +473,9 @@ void GpuObject::go_on_from(std::uint64_t failures, std::optional<std::uint32_t> 
 
 void register_gpu(nb::module_& m) {
   m.attr("MOST_GPU_ARRAYS") = gpu::kMostArrays;
+  nb::list names;
+  for (const GpuEnvs::FixedArray& one : GpuEnvs::kFixedArrays) names.append(one.name);
+  m.attr("FIXED_GPU_ARRAYS") = nb::tuple(names);
   m.def("gpu_architecture", [](const std::string& library, int device) { return gpu_architecture(library.c_str(), device); }, "library"_a, "device"_a,
         "The version of a GPU's instructions, such as 90. Raises RuntimeError if there is no such GPU.");
   m.def("read_reset_options",
@@ -491,7 +501,8 @@ void register_gpu(nb::module_& m) {
            "library"_a, "memory_kind"_a, "device"_a, "image"_a, "env_class"_a, "configs"_a, "seeds"_a, "same_step"_a,
            "max_episode_steps"_a, "hides_streams"_a)
       .def("step", &GpuObject::step, "action"_a, "stream"_a)
-      .def("refuse_recording", &GpuObject::refuse_recording, "stream"_a)
+      .def("refuse_capture", &GpuObject::refuse_capture, "stream"_a)
+      .def_prop_ro("is_in_graph", &GpuObject::is_in_graph)
       .def("graph_step", &GpuObject::graph_step, "action"_a, "stream"_a, "into"_a)
       .def("command", &GpuObject::command, "action"_a, "stream"_a, "into"_a.none(), "which"_a.none(),
            "command"_a.none(), "has_seed"_a.none(), "seed"_a.none(), "option"_a.none(), "option_mask"_a)

@@ -25,6 +25,15 @@ struct GpuColumns {
   std::int32_t memory_kind;  // as DLPack has it
 };
 
+// Freeing memory of the GPU waits for it.
+template <class T>
+struct DeleteWithoutGil {
+  void operator()(T* object) const {
+    const nanobind::gil_scoped_release released;
+    delete object;
+  }
+};
+
 class GpuBatchObject {
  public:
   GpuBatchObject(std::shared_ptr<GpuEnvs::Batch> batch, std::shared_ptr<const GpuColumns> columns)
@@ -56,19 +65,19 @@ class GpuBatchObject {
 class GpuArrayObject {
  public:
   GpuArrayObject(std::shared_ptr<GpuEnvs> envs, std::unique_ptr<GpuEnvs::Memory> memory)
-      : envs_(std::move(envs)), memory_(std::move(memory)) {}
+      : envs_(std::move(envs)), memory_(memory.release()) {}
   std::uintptr_t address() const { return static_cast<std::uintptr_t>(memory_->address()); }
 
  private:
   std::shared_ptr<GpuEnvs> envs_;
-  std::unique_ptr<GpuEnvs::Memory> memory_;
+  std::unique_ptr<GpuEnvs::Memory, DeleteWithoutGil<GpuEnvs::Memory>> memory_;
 };
 
 // Copies of envs on the GPU.
 class GpuStatesObject {
  public:
   GpuStatesObject(std::shared_ptr<GpuEnvs> envs, std::unique_ptr<GpuEnvs::States> states)
-      : envs_(std::move(envs)), states_(std::move(states)) {}
+      : envs_(std::move(envs)), states_(states.release()) {}
   // All of it, in bytes. Waits.
   nanobind::tuple read(std::uintptr_t stream) const;
   // What is in a table that one of them reads; None if there is none of that address. Waits.
@@ -77,7 +86,7 @@ class GpuStatesObject {
 
  private:
   std::shared_ptr<GpuEnvs> envs_;
-  std::unique_ptr<GpuEnvs::States> states_;
+  std::unique_ptr<GpuEnvs::States, DeleteWithoutGil<GpuEnvs::States>> states_;
 };
 
 class GpuObject {
@@ -91,11 +100,13 @@ class GpuObject {
   GpuObject(const GpuObject&) = delete;
   GpuObject& operator=(const GpuObject&) = delete;
 
-  // Raises UsageError if the stream is recorded into a CUDA graph.
-  void refuse_recording(std::uintptr_t stream) const { envs_->refuse_recording(reinterpret_cast<void*>(stream)); }
+  // Raises UsageError if the stream is being captured into a CUDA graph.
+  void refuse_capture(std::uintptr_t stream) const { envs_->refuse_capture(reinterpret_cast<void*>(stream)); }
+  // Whether a CUDA graph may step the envs when nobody here looks.
+  bool is_in_graph() const { return envs_->is_in_graph(); }
   // Steps all envs. `action`: the address of each array on the GPU.
   GpuBatchObject step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream);
-  // Steps all envs into a batch of an earlier step, which a CUDA graph can record.
+  // Steps all envs into a batch of an earlier step, which a CUDA graph can capture.
   void graph_step(const std::vector<std::uintptr_t>& action, std::uintptr_t stream, const GpuBatchObject& into);
   // Steps or resets some; `into`: rows of a step before this one, which stay, or None. The others are bytes with an entry
   // per env, or None (see gpu::Arguments).
@@ -129,7 +140,7 @@ class GpuObject {
   // A new table, which stays as long as the envs: its address.
   std::uintptr_t keep_table(nanobind::bytes content, std::uintptr_t stream);
 
-  // How many steps failed; the env of the least id that was given a bad action, and that failed, or None, since they were
+  // How many steps failed; the lowest ids of an env that was given a bad action, and of one that failed, or None, since they were
   // forgotten. Waits.
   nanobind::tuple notes(std::uintptr_t stream);
   void forget_bad() { noted_.bad_action = 0; }

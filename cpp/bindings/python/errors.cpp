@@ -41,7 +41,7 @@ void translate_exceptions() {
       set_refusal(ENOMEM, "no memory for the pool");
     } catch (const GpuError& error) {
       set_error(error.is_out_of_memory ? "OutOfMemoryError" : "ResourceError", error);
-    } catch (const RecordingError& error) {
+    } catch (const CaptureError& error) {
       set_error("UsageError", error);
     } catch (const BrokenMemory& error) {
       set_error("BrokenPoolError", error);

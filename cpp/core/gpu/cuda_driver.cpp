@@ -34,8 +34,8 @@ void CudaDriver::find_kernel_functions() {
   find("cuMemsetD8Async", fill);
   find("cuLaunchKernel", launch);
   find("cuStreamSynchronize", stream_synchronize);
-  find("cuStreamIsCapturing", stream_is_recording);
-  find("cuThreadExchangeStreamCaptureMode", exchange_recording_mode);
+  find("cuStreamIsCapturing", stream_is_capturing);
+  find("cuThreadExchangeStreamCaptureMode", exchange_capture_mode);
   find("cuStreamWaitEvent", stream_wait);
   find("cuEventCreate", event_create);
   find("cuEventRecord", event_record);

@@ -17,8 +17,8 @@ class GpuError : public std::runtime_error {
   const bool is_out_of_memory;
 };
 
-// The caller's stream is being recorded into a CUDA graph, which cannot have in it what was asked for.
-class RecordingError : public std::runtime_error {
+// The caller's stream is being captured into a CUDA graph, which cannot have in it what was asked for.
+class CaptureError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -59,8 +59,8 @@ struct CudaDriver {
   Result (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                    unsigned block_z, unsigned shared_bytes, void* stream, void** arguments, void** extra) = nullptr;
   Result (*stream_synchronize)(void* stream) = nullptr;
-  Result (*stream_is_recording)(void* stream, int* answer) = nullptr;
-  Result (*exchange_recording_mode)(int* mode) = nullptr;
+  Result (*stream_is_capturing)(void* stream, int* answer) = nullptr;
+  Result (*exchange_capture_mode)(int* mode) = nullptr;
   Result (*stream_wait)(void* stream, void* event, unsigned flags) = nullptr;
   Result (*event_create)(void** event, unsigned flags) = nullptr;
   Result (*event_record)(void* event, void* stream) = nullptr;
@@ -98,15 +98,15 @@ class InContext {
   const CudaDriver::Result result_;
 };
 
-// Meanwhile, this thread may take and free memory although somebody records a CUDA graph: what it does is no part of that.
-class ApartFromRecordings {
+// Meanwhile, this thread may take and free memory although somebody captures a CUDA graph: what it does is no part of that.
+class ApartFromCaptures {
  public:
-  explicit ApartFromRecordings(const CudaDriver& driver) noexcept : driver_(driver) {
-    driver_.exchange_recording_mode(&mode_);
+  explicit ApartFromCaptures(const CudaDriver& driver) noexcept : driver_(driver) {
+    driver_.exchange_capture_mode(&mode_);
   }
-  ~ApartFromRecordings() { driver_.exchange_recording_mode(&mode_); }
-  ApartFromRecordings(const ApartFromRecordings&) = delete;
-  ApartFromRecordings& operator=(const ApartFromRecordings&) = delete;
+  ~ApartFromCaptures() { driver_.exchange_capture_mode(&mode_); }
+  ApartFromCaptures(const ApartFromCaptures&) = delete;
+  ApartFromCaptures& operator=(const ApartFromCaptures&) = delete;
 
  private:
   const CudaDriver& driver_;

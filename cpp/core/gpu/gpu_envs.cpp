@@ -18,6 +18,12 @@ constexpr std::int64_t kArrayAlignment = 256;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment; }
 
+// What the pool asks the envs for, besides their states.
+struct Noted {
+  gpu::Notes now, taken;
+  unsigned long long ended;
+};
+
 template <class T>
 T* pointer(CudaDriver::Address address) {
   return reinterpret_cast<T*>(address);
@@ -71,6 +77,9 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
     driver_.check(inside.result(), gpu);
     driver_.check(driver_.module_load(&module_, image.data()), gpu + " does not take the compiled env");
     step_ = kernel("stepmill_step");
+    copy_ = kernel("stepmill_copy");
+    count_ = kernel("stepmill_count");
+    take_notes_ = kernel("stepmill_take_notes");
 
     const auto envs = static_cast<std::int64_t>(num_envs);
     const auto column = [&](std::int64_t row_bytes) {
@@ -84,21 +93,26 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
     };
     rows();
     if (form_.same_step) rows();
-    for (const std::int64_t bytes : {4, 1, 1, 1, 1, 4, 4, 4, 8}) column(bytes);  // as Fixed names them
+    for (const FixedArray& one : kFixedArrays) column(item_size(one.dtype));
 
     tables_ = std::make_shared<Tables>(*this);
     envs_ = std::make_unique<States>(*this, num_envs);
-    notes_ = std::make_unique<Memory>(*this, sizeof(gpu::Notes));
-    driver_.check(driver_.fill(notes_->address(), 0, sizeof(gpu::Notes), nullptr), gpu);
+    noted_ = std::make_unique<Memory>(*this, sizeof(Noted));
+    driver_.check(driver_.fill(noted_->address(), 0, sizeof(Noted), nullptr), gpu);
+    driver_.check(driver_.event_create(&moved_, kWithoutTiming), gpu);
     // The first launch takes memory for local variables: here, and not in the middle of a run.
     gpu::Arguments of_no_env{};
     start(step_, &of_no_env, 1, nullptr);
     driver_.check(driver_.stream_synchronize(nullptr), gpu);
   } catch (...) {
-    notes_.reset();
+    noted_.reset();
     envs_.reset();
     tables_.reset();
-    if (const InContext inside(driver_, context_); module_) driver_.module_unload(module_);
+    {
+      const InContext inside(driver_, context_);
+      if (moved_) driver_.event_destroy(moved_);
+      if (module_) driver_.module_unload(module_);
+    }
     driver_.let_go(device_);
     throw;
   }
@@ -107,36 +121,38 @@ GpuEnvs::GpuEnvs(const char* library, int device, std::span<const std::byte> ima
 // A child has no part in the GPU, and what its objects hold is the parent's.
 GpuEnvs::~GpuEnvs() {
   if (getpid() != pid_) return;
-  is_recorded_ = false;
+  in_graph_ = false;
   close();
   {
     const InContext inside(driver_, context_);
-    const ApartFromRecordings apart(driver_);
+    const ApartFromCaptures apart(driver_);
+    driver_.event_destroy(moved_);
     driver_.module_unload(module_);
   }
   driver_.let_go(device_);
 }
 
 void GpuEnvs::close() noexcept {
-  if (getpid() != pid_ || is_recorded_) return;
-  notes_.reset();
+  if (getpid() != pid_ || in_graph_) return;
+  noted_.reset();
   envs_.reset();
   tables_.reset();
-  std::vector<Block> blocks;
+  std::vector<Block> free, unsettled;
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
-    blocks.swap(free_);
-    blocks.insert(blocks.end(), unsettled_.begin(), unsettled_.end());
-    unsettled_.clear();
+    free.swap(free_);
+    unsettled.swap(unsettled_);
   }
-  for (const Block& block : blocks) free_block(block);
+  will_free_.store(true, std::memory_order_relaxed);
+  for (const Block& block : free) free_block(block);
+  for (const Block& block : unsettled) free_block(block);
 }
 
 // Freeing memory waits for work that uses it.
 void GpuEnvs::free_block(const Block& block) noexcept {
   const InContext inside(driver_, context_);
-  const ApartFromRecordings apart(driver_);
+  const ApartFromCaptures apart(driver_);
   driver_.event_destroy(block.event);
   driver_.free(block.memory);
   memory_bytes_.fetch_sub(batch_bytes_, std::memory_order_relaxed);
@@ -144,11 +160,12 @@ void GpuEnvs::free_block(const Block& block) noexcept {
 
 GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs), bytes_(static_cast<std::int64_t>(bytes)) {
   const InContext inside(envs.driver_, envs.context_);
-  const ApartFromRecordings apart(envs.driver_);
+  const ApartFromCaptures apart(envs.driver_);
   const CudaDriver::Result result = envs.driver_.allocate(&address_, std::max<std::size_t>(bytes, 1));
   if (result == CudaDriver::kOutOfMemory)
-    throw GpuError("GPU " + std::to_string(envs.number_) + " has no " + shown(bytes) + " left for " +
-                       std::to_string(envs.num_envs_) + " envs: take fewer, or let go of earlier results and saved states",
+    throw GpuError("GPU " + std::to_string(envs.number_) + " has too little memory left: a pool of " +
+                       std::to_string(envs.num_envs_) + " envs has asked for " + shown(bytes) +
+                       " more. Make it with fewer envs, or drop earlier results and saved states",
                    true);
   envs.driver_.check(result, "GPU " + std::to_string(envs.number_));
   envs.memory_bytes_.fetch_add(bytes_, std::memory_order_relaxed);
@@ -157,7 +174,7 @@ GpuEnvs::Memory::Memory(GpuEnvs& envs, std::size_t bytes) : envs_(envs), bytes_(
 GpuEnvs::Memory::~Memory() {
   if (address_ == 0 || getpid() != envs_.pid_) return;
   const InContext inside(envs_.driver_, envs_.context_);
-  const ApartFromRecordings apart(envs_.driver_);
+  const ApartFromCaptures apart(envs_.driver_);
   envs_.driver_.free(address_);
   envs_.memory_bytes_.fetch_sub(bytes_, std::memory_order_relaxed);
 }
@@ -196,63 +213,89 @@ std::size_t GpuEnvs::Tables::longest() const {
 // A block that nobody reads; one without memory if there is none.
 GpuEnvs::Block GpuEnvs::take_free(void* stream) {
   const std::lock_guard lock(mutex_);
-  // One that this stream has used, whose work comes one after another; or one whose event tells when it is free.
+  // One that this stream has used, whose work comes one after another; or one whose event tells when it is free, or can be
+  // made to tell now, as the stream is not captured any more.
   auto found = std::ranges::find(free_, stream, &Block::stream);
   if (found == free_.end()) found = std::ranges::find(free_, true, &Block::is_told);
+  if (found == free_.end())
+    found = std::ranges::find_if(free_, [&](const Block& one) {
+      return !is_capturing(one.stream) && driver_.event_record(one.event, one.stream) == CudaDriver::kSuccess;
+    });
   if (found == free_.end()) return {};
   const Block block = *found;
   free_.erase(found);
   return block;
 }
 
-// Waits until nobody reads what was let go of, if there is enough of it: so a wait is for several steps.
-void GpuEnvs::settle() {
-  constexpr std::size_t kEnough = 4;
+// Waits until nobody reads what was let go of, if there are so many blocks of it: so a wait is for several steps.
+void GpuEnvs::settle(std::size_t least) {
   std::vector<Block> settled;
   {
     const std::lock_guard lock(mutex_);
-    if (unsettled_.size() < kEnough || !free_.empty()) return;
+    if (unsettled_.size() < least || !free_.empty()) return;
     settled.swap(unsettled_);
   }
-  const bool is_done = driver_.synchronize() == CudaDriver::kSuccess;  // else somebody records a CUDA graph, for instance
+  const bool is_done = driver_.synchronize() == CudaDriver::kSuccess;  // not while a CUDA graph is captured, for instance
   const std::lock_guard lock(mutex_);
   auto& to = is_done ? free_ : unsettled_;
   to.insert(to.end(), settled.begin(), settled.end());
 }
 
 // Throws if the driver says what is wrong with it.
-bool GpuEnvs::is_recording(void* stream) const {
+bool GpuEnvs::is_capturing(void* stream) const {
   constexpr int kByAnother = 906;  // a stream that the default one would wait for
   int answer = 0;
-  const auto result = driver_.stream_is_recording(stream, &answer);
+  const auto result = driver_.stream_is_capturing(stream, &answer);
   if (result == kByAnother) return true;
   driver_.check(result, "GPU " + std::to_string(number_));
   return answer != 0;
 }
 
-void GpuEnvs::refuse_recording(void* stream) const {
+void GpuEnvs::refuse_capture(void* stream) const {
   const InContext inside(driver_, context_);
-  if (is_recording(stream))
-    throw RecordingError("the current stream is recorded into a CUDA graph, of which only graph_step can be a part: call "
-                         "everything else of this pool before or after that");
+  if (is_capturing(stream))
+    throw CaptureError("the current stream is being captured into a CUDA graph, and only graph_step can be captured: make "
+                       "all other calls of this pool before or after the capture");
+}
+
+// Lets this stream wait for what was done to the envs on another one.
+void GpuEnvs::come_after(void* stream) {
+  if (stream == last_stream_ || is_capturing(stream) || is_capturing(last_stream_)) return;
+  if (driver_.event_record(moved_, last_stream_) != CudaDriver::kSuccess ||  // somebody may have ended that stream
+      driver_.stream_wait(stream, moved_, 0) != CudaDriver::kSuccess)
+    driver_.check(driver_.synchronize(), "GPU " + std::to_string(number_));
+  last_stream_ = stream;
 }
 
 std::shared_ptr<GpuEnvs::Batch> GpuEnvs::take_batch(void* stream) {
   const InContext inside(driver_, context_);
-  refuse_recording(stream);
-  if (hides_streams_) settle();
+  refuse_capture(stream);
+  constexpr std::size_t kEnough = 4;
+  if (hides_streams_) settle(kEnough);
   Block block = take_free(stream);
   if (block.memory == 0) {
-    auto memory = Memory(*this, static_cast<std::size_t>(batch_bytes_));
-    // What no env writes, such as the last observations of episodes that go on, is 0.
-    driver_.check(driver_.fill(memory.address_, 0, static_cast<std::size_t>(batch_bytes_), stream), "a stream");
-    driver_.check(driver_.event_create(&block.event, kWithoutTiming), "an event");
-    block.memory = std::exchange(memory.address_, 0);
-  } else if (block.stream != stream) {
-    driver_.check(driver_.stream_wait(stream, block.event, 0), "a stream");
+    try {
+      block = new_block(stream);
+    } catch (const GpuError& error) {
+      if (!error.is_out_of_memory || !hides_streams_) throw;
+      settle(1);
+      block = take_free(stream);
+      if (block.memory == 0) throw;
+    }
   }
+  if (block.stream != stream) driver_.check(driver_.stream_wait(stream, block.event, 0), "a stream");
   block.stream = stream;
   return std::make_shared<Batch>(shared_from_this(), block);
+}
+
+GpuEnvs::Block GpuEnvs::new_block(void* stream) {
+  Block block{.stream = stream};
+  auto memory = Memory(*this, static_cast<std::size_t>(batch_bytes_));
+  // What no env has written, such as the last observations of episodes that go on, is 0 at first.
+  driver_.check(driver_.fill(memory.address_, 0, static_cast<std::size_t>(batch_bytes_), stream), "a stream");
+  driver_.check(driver_.event_create(&block.event, kWithoutTiming), "an event");
+  block.memory = std::exchange(memory.address_, 0);
+  return block;
 }
 
 void GpuEnvs::Batch::ready_for(void* stream) {
@@ -264,17 +307,18 @@ void GpuEnvs::Batch::ready_for(void* stream) {
 
 void GpuEnvs::give_back(Block block) noexcept {
   if (getpid() != pid_) return;
-  {
+  try {
     const std::lock_guard lock(mutex_);
     if (!is_closed_) {
       const InContext inside(driver_, context_);
-      // An event that is recorded into a CUDA graph tells nobody else.
-      int is_recorded = 1;
-      block.is_told = driver_.stream_is_recording(block.stream, &is_recorded) == CudaDriver::kSuccess && !is_recorded &&
+      // An event that becomes a part of a CUDA graph tells nobody else.
+      int is_capturing = 1;
+      block.is_told = driver_.stream_is_capturing(block.stream, &is_capturing) == CudaDriver::kSuccess && !is_capturing &&
                       driver_.event_record(block.event, block.stream) == CudaDriver::kSuccess;
       (hides_streams_ ? unsettled_ : free_).push_back(block);
       return;
     }
+  } catch (const std::bad_alloc&) {  // there is no place to remember it
   }
   free_block(block);
 }
@@ -282,14 +326,13 @@ void GpuEnvs::give_back(Block block) noexcept {
 gpu::Arguments GpuEnvs::arguments(const Batch& batch, std::span<const void* const> action) const {
   gpu::Arguments a{};
   a.envs = envs_->places_;
-  a.notes = pointer<gpu::Notes>(notes_->address());
+  a.notes = pointer<gpu::Notes>(noted_->address() + offsetof(Noted, now));
   a.num_envs = num_envs_;
   a.max_episode_steps = max_episode_steps_;
   std::ranges::copy(action, a.action);
   int next = 0;
-  const auto columns = [&](auto* const* to, std::size_t count) {
-    using T = std::remove_pointer_t<std::remove_const_t<std::remove_pointer_t<decltype(to)>>>;
-    for (std::size_t i = 0; i < count; ++i) const_cast<T**>(to)[i] = pointer<T>(batch.array(next++));
+  const auto columns = [&]<class T>(T** to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = pointer<T>(batch.array(next++));
   };
   gpu::Results& r = a.results;
   columns(r.observation, form_.observation.size());
@@ -330,14 +373,13 @@ void GpuEnvs::start(void* kernel, void* given, unsigned blocks, void* stream) {
   const CudaDriver::Result result = driver_.launch(kernel, blocks, 1, 1, gpu::kBlock, 1, 1, 0, stream, parameters, nullptr);
   if (result == CudaDriver::kSuccess) return;
   const std::string gpu = "GPU " + std::to_string(number_);
-  constexpr const char* kLocals = "the members of an env and what its functions have in local variables";
   if (result == CudaDriver::kOutOfMemory)
-    throw GpuError(gpu + " has no memory left for " + kLocals + ", of which each thread has a copy: make them smaller, or let go "
-                       "of other memory",
+    throw GpuError(gpu + " has too little memory left for the env's members and the local variables of its functions, of which "
+                       "each thread has a copy: make them smaller, or free other memory",
                    true);
   if (result == CudaDriver::kInvalidValue)  // all else that a launch is given is ours
-    throw GpuError(gpu + " cannot start the kernel: expected at most 512 KiB for " + kLocals + ", got more: make them smaller, or "
-                       "use backend='thread'",
+    throw GpuError(gpu + " cannot start the kernel: the env's members and the local variables of its functions need more than "
+                       "the 512 KiB that a thread can have: make them smaller, or use backend='thread'",
                    false);
   driver_.check(result, gpu + " cannot start the kernel");
 }
@@ -346,13 +388,14 @@ void GpuEnvs::step(Batch& batch, std::span<const void* const> action, void* stre
   gpu::Arguments a = arguments(batch, action);
   batch.block_.stream = stream;
   const InContext inside(driver_, context_);
+  come_after(stream);
   launch(step_, a, stream);
 }
 
 void GpuEnvs::graph_step(Batch& batch, std::span<const void* const> action, void* stream) {
   step(batch, action, stream);
   const InContext inside(driver_, context_);
-  if (is_recording(stream)) is_recorded_ = true;
+  if (is_capturing(stream)) in_graph_ = true;
 }
 
 void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream,
@@ -375,14 +418,15 @@ void GpuEnvs::step(Batch& batch, std::span<const void* const> action, const Comm
   if (restored) {
     const auto count = restored->ids ? static_cast<std::int32_t>(restored->ids->size()) : num_envs_;
     if (std::cmp_not_equal(restored->which ? restored->which->size() : static_cast<std::size_t>(restored->from.count()), count))
-      throw std::invalid_argument("so many states are for so many envs");
+      throw std::invalid_argument("expected a state for each of " + std::to_string(count) + " envs");
     moved = {restored->from.places_, envs_->places_, restored->from.count(), num_envs_, form_.memory_words, nullptr,
              nullptr, count, true};
     if (restored->which) copy(moved.from_index, *restored->which);
     if (restored->ids) copy(moved.to_index, *restored->ids);
   }
   const InContext inside(driver_, context_);
-  if (restored) launch(kernel("stepmill_copy"), moved, stream);
+  come_after(stream);
+  if (restored) launch(copy_, moved, stream);
   launch(step_, a, stream);
 }  // freeing the copies waits for the kernels
 
@@ -394,14 +438,14 @@ std::unique_ptr<GpuEnvs::Memory> GpuEnvs::copy_of(const void* from, std::size_t 
 
 void GpuEnvs::copy_to_device(Address to, const void* from, std::size_t bytes, void* stream) {
   const InContext inside(driver_, context_);
-  refuse_recording(stream);
+  refuse_capture(stream);
   driver_.check(driver_.to_device(to, from, bytes, stream), "a copy to the GPU");
   driver_.check(driver_.stream_synchronize(stream), "a copy to the GPU");
 }
 
 void GpuEnvs::copy_to_host(void* to, Address from, std::size_t bytes, void* stream) {
   const InContext inside(driver_, context_);
-  refuse_recording(stream);
+  refuse_capture(stream);
   driver_.check(driver_.to_host(to, from, bytes, stream), "a copy from the GPU");
   driver_.check(driver_.stream_synchronize(stream), "a copy from the GPU");
 }
@@ -431,8 +475,9 @@ std::unique_ptr<GpuEnvs::States> GpuEnvs::save(Ids ids, void* stream) {
     given.from_index = pointer<const std::int32_t>(index->address());
   }
   const InContext inside(driver_, context_);
-  refuse_recording(stream);
-  launch(kernel("stepmill_copy"), given, stream);
+  refuse_capture(stream);
+  come_after(stream);
+  launch(copy_, given, stream);
   driver_.check(driver_.stream_synchronize(stream), "a copy on the GPU");
   return made;
 }
@@ -465,7 +510,7 @@ void GpuEnvs::fill(const States& states, const State& state, void* stream) {
   const auto count = static_cast<std::size_t>(states.count());
   if (state.memory.size() != count * static_cast<std::size_t>(form_.memory_words) || state.seldom.size() != count ||
       state.episode_return.size() != count || state.elapsed.size() != count || state.phase.size() != count)
-    throw std::invalid_argument("a state of another size");
+    throw std::invalid_argument("expected the state of " + std::to_string(count) + " envs of this kind, got another size");
   move(state, states, [&](const auto& from, const auto* to) {
     copy_to_device(reinterpret_cast<Address>(to), from.data(), from.size() * sizeof(from[0]), stream);
   });
@@ -477,35 +522,50 @@ std::unique_ptr<GpuEnvs::States> GpuEnvs::states_of(const State& state, void* st
   return made;
 }
 
-void GpuEnvs::write(const State& state, void* stream) { fill(*envs_, state, stream); }
+void GpuEnvs::write(const State& state, void* stream) {
+  {
+    const InContext inside(driver_, context_);
+    come_after(stream);
+  }
+  fill(*envs_, state, stream);
+}
 
 std::vector<std::uint32_t> GpuEnvs::phases(void* stream) {
   std::vector<std::uint32_t> out(static_cast<std::size_t>(num_envs_));
+  {
+    const InContext inside(driver_, context_);
+    come_after(stream);
+  }
   copy_to_host(out.data(), reinterpret_cast<Address>(envs_->places_.phase), out.size() * sizeof(out[0]), stream);
   return out;
 }
 
 std::uint64_t GpuEnvs::episodes(void* stream) {
   unsigned long long sum = 0;
-  const auto there = copy_of(&sum, sizeof sum, stream);
-  gpu::Count given{envs_->places_, pointer<unsigned long long>(there->address()), num_envs_};
+  const Address there = noted_->address() + offsetof(Noted, ended);
+  gpu::Count given{envs_->places_, pointer<unsigned long long>(there), num_envs_};
   {
     const InContext inside(driver_, context_);
-    launch(kernel("stepmill_count"), given, stream);
+    refuse_capture(stream);
+    come_after(stream);
+    driver_.check(driver_.fill(there, 0, sizeof sum, stream), "a stream");
+    launch(count_, given, stream);
   }
-  copy_to_host(&sum, there->address(), sizeof sum, stream);
+  copy_to_host(&sum, there, sizeof sum, stream);
   return sum;
 }
 
 gpu::Notes GpuEnvs::take_notes(void* stream) {
   gpu::Notes notes{};
-  const auto there = copy_of(&notes, sizeof notes, stream);
-  gpu::TakeNotes given{pointer<gpu::Notes>(notes_->address()), pointer<gpu::Notes>(there->address())};
+  const Address there = noted_->address() + offsetof(Noted, taken);
+  gpu::TakeNotes given{pointer<gpu::Notes>(noted_->address() + offsetof(Noted, now)), pointer<gpu::Notes>(there)};
   {
     const InContext inside(driver_, context_);
-    launch(kernel("stepmill_take_notes"), given, stream);
+    refuse_capture(stream);
+    come_after(stream);
+    launch(take_notes_, given, stream);
   }
-  copy_to_host(&notes, there->address(), sizeof notes, stream);
+  copy_to_host(&notes, there, sizeof notes, stream);
   return notes;
 }
 

@@ -1,7 +1,8 @@
 // Envs that live on an NVIDIA GPU, and the kernel that steps them (`gpu/kernel.h`).
 //
-// A step is one launch: the program never waits, and after the first steps nothing is allocated. Its results are a block
-// of memory of the GPU, which whoever keeps one of its arrays owns: it is written to again when all of them were let go.
+// A step whose action is on the GPU is one launch: it does not wait, and after the first few it allocates nothing. Its
+// results are a block of memory of the GPU, which whoever keeps one of its arrays owns: it is written to again when all of
+// them were let go.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "core/env/spec.h"
 #include "core/gpu/cuda_driver.h"
 #include "gpu/arguments.h"
 
@@ -37,6 +39,14 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   // The arrays of a batch, in this order: observations, infos, whether they are there; with `same_step` the same of ends;
   // then these.
   enum Fixed { kReward, kTerminated, kTruncated, kEnded, kAbnormal, kEnvId, kElapsedStep, kEpisodeLength, kEpisodeReturn, kFixed };
+  struct FixedArray {
+    const char* name;
+    DType dtype;
+  };
+  static constexpr FixedArray kFixedArrays[kFixed] = {
+      {"reward", DType::kFloat32},   {"terminated", DType::kBool},   {"truncated", DType::kBool},
+      {"ended", DType::kBool},       {"abnormal", DType::kBool},     {"env_id", DType::kInt32},
+      {"elapsed_step", DType::kInt32}, {"episode_length", DType::kInt32}, {"episode_return", DType::kFloat64}};
 
   class Batch;
 
@@ -97,8 +107,11 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
     Ids which, ids;
   };
 
-  // Throws RecordingError if work of this stream becomes a part of a CUDA graph.
-  void refuse_recording(void* stream) const;
+  // Streams: what happens to the envs happens in the order of the calls, whichever stream each of them is on. Not so where
+  // a stream is being captured: a graph runs when somebody replays it.
+
+  // Throws CaptureError if work of this stream becomes a part of a CUDA graph.
+  void refuse_capture(void* stream) const;
 
   // A block that nobody reads, for results of work on this stream. May wait if streams are hidden.
   std::shared_ptr<Batch> take_batch(void* stream);
@@ -109,8 +122,10 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   // may then still refuse the second of two launches: it does if the GPU is broken, which nothing survives.)
   void step(Batch& batch, std::span<const void* const> action, const Commands& commands, void* stream,
             const Restored* restored = nullptr);
-  // Likewise, maybe recorded into a CUDA graph: so nothing happens but the launch.
+  // Likewise, maybe captured into a CUDA graph: so nothing happens but the launch.
   void graph_step(Batch& batch, std::span<const void* const> action, void* stream);
+  // Whether it ever was: then a graph may step the envs at any time.
+  bool is_in_graph() const { return in_graph_; }
 
   // What was noted since this was asked.
   gpu::Notes take_notes(void* stream);
@@ -121,6 +136,9 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   // A copy on the GPU, of numbers of the host.
   class Memory;
   std::unique_ptr<Memory> copy_of(const void* from, std::size_t bytes, void* stream);
+
+  // Whether batches that are let go of are freed, which waits for the GPU.
+  bool will_free() const { return will_free_.load(std::memory_order_relaxed); }
 
   std::int64_t batch_bytes() const { return batch_bytes_; }
   // All memory of the GPU that is held: of envs, of batches, free ones too, and of copies.
@@ -142,9 +160,11 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   template <class S, class Move>
   static void move(S& state, const States& states, Move&& move);
   void fill(const States& states, const State& state, void* stream);
-  bool is_recording(void* stream) const;
+  bool is_capturing(void* stream) const;
+  void come_after(void* stream);
   Block take_free(void* stream);
-  void settle();
+  Block new_block(void* stream);
+  void settle(std::size_t least);
   void free_block(const Block& block) noexcept;
   void give_back(Block block) noexcept;
 
@@ -153,7 +173,7 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   int device_ = 0;
   void* context_ = nullptr;
   void* module_ = nullptr;
-  void* step_ = nullptr;  // the kernel
+  void *step_ = nullptr, *copy_ = nullptr, *count_ = nullptr, *take_notes_ = nullptr;  // kernels
   const std::int32_t num_envs_, max_episode_steps_;
   const bool hides_streams_;
   const GpuForm form_;
@@ -161,7 +181,9 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   std::int64_t batch_bytes_ = 0;
   std::unique_ptr<States> envs_;
   std::shared_ptr<Tables> tables_;
-  std::unique_ptr<Memory> notes_;
+  std::unique_ptr<Memory> noted_;
+  void* last_stream_ = nullptr;  // on which the envs were moved or read
+  void* moved_ = nullptr;        // an event of that stream
   const int pid_;
   std::atomic<std::int64_t> memory_bytes_ = 0;  // a sum, which nothing else depends on
 
@@ -169,7 +191,8 @@ class GpuEnvs : public std::enable_shared_from_this<GpuEnvs> {
   // Guarded by mutex_: what nobody reads, and, if streams are hidden, what was let go of and may still be read.
   std::vector<Block> free_, unsettled_;
   bool is_closed_ = false;
-  bool is_recorded_ = false;  // whether a CUDA graph steps the envs: their memory then stays as long as its results
+  bool in_graph_ = false;  // whether a CUDA graph steps the envs: their memory then stays as long as its results
+  std::atomic<bool> will_free_ = false;  // whether what is let go of is freed, which waits: a hint
 };
 
 // Memory of the GPU. Freed in whatever thread lets go of it.

@@ -1,6 +1,7 @@
 """A pool whose envs are arrays on a device: what views hold in the place of an engine and its host.
 
-It checks what the caller gives as the engine does, and never waits for the device, unless results are to be numpy's.
+It checks what the caller gives as the engine does. A step whose action is on the device does not wait for it, unless
+results are to be numpy's.
 All envs move together, so it is always sync: ``send`` starts the step, and ``recv`` hands out what it will have given.
 """
 
@@ -173,8 +174,8 @@ class DevicePool(Uncopyable):
     def step(self, action: Any, env_id: Any = None) -> Any:
         with self._free():
             self._send(action, env_id)
-            result = self._shown(False)
-        return self._hand_out(result)
+            result, shown = self._shown(False)
+        return self._hand_out(result, shown)
 
     step_all = step
 
@@ -188,10 +189,11 @@ class DevicePool(Uncopyable):
                 )
             self._check_can_act()
             results: Any = self._results  # of a program on a GPU: views refuse it elsewhere
-            result = results.of_graph_step(self.program, self.action, action)
+            results.check_graph_step(self.action, action)
             now = self.standing
             steps, batches = now.steps + self.num_envs, now.batches + 1
             self._stood = now._replace(waits=self._none, steps=steps, batches=batches)
+            result = results.of_graph_step(self.program, self.action, action)
         return result
 
     def _send(self, action: Any, env_id: Any) -> None:
@@ -327,13 +329,16 @@ class DevicePool(Uncopyable):
             if env_id is not None or mask is not None:  # else what was in flight is void
                 self._refuse_in_flight(ids)
             chosen = self._mask(ids)
-            standing = self._begun(ids)._replace(in_flight=self._all_ids if ids is None else ids)
             if mask is not None:
-                chosen = mask | self.standing.waits  # those that wait have nothing to show yet
+                waiting = self.standing.waits & ~mask  # they have nothing to show yet, so they begin, too
+                if read is not None and waiting.any():  # without these options
+                    self._begin(None, None, None, waiting, self.standing._replace(waits=self.standing.waits & mask))
+                chosen = mask | waiting & self.standing.waits
                 seeds = seeds and [seed if one else None for seed, one in zip(seeds, mask, strict=True)]
+            standing = self._begun(ids)._replace(in_flight=self._all_ids if ids is None else ids)
             self._begin(ids, seeds, read, chosen, standing, mask is not None)
-            result = self._shown(True, None if mask is None else chosen)
-        return self._hand_out(result)
+            result, shown = self._shown(True, None if mask is None else chosen)
+        return self._hand_out(result, shown)
 
     def _read_reset(self, env_id: Any, options: Any) -> tuple[np.ndarray | None, Any]:
         """The envs to reset, in order, None for all; and the options, as the program has them."""
@@ -343,7 +348,10 @@ class DevicePool(Uncopyable):
             if len(options) != count:
                 raise ResetOptionError(f"options: expected {count} dicts, one per env, got {len(options)}")
             if any(one != options[0] for one in options):
-                raise ResetOptionError("options: expected one dict for all envs: they are reset by one program")
+                raise ResetOptionError(
+                    "options: expected the same dict for all envs, as one program resets them: call reset(env_id=...) "
+                    "for each group of envs that has options of its own"
+                )
             options = options[0] if options else None
         return ids, self.program.read_options(options)
 
@@ -404,21 +412,25 @@ class DevicePool(Uncopyable):
                 raise NothingInFlightError(
                     "recv() with nothing in flight would wait forever: send() actions or async_reset() first"
                 )
-            result = self._shown(False)
-        return self._hand_out(result)
+            result, shown = self._shown(False)
+        return self._hand_out(result, shown)
 
-    def _shown(self, as_reset: bool, told: np.ndarray | None = None) -> Any:
-        """The rows in flight; the infos of those in ``told`` alone."""
-        ids = self.standing.in_flight
+    def _shown(self, as_reset: bool, told: np.ndarray | None = None) -> tuple[Any, PoolStanding]:
+        """The rows in flight, and what stands; the infos of those in ``told`` alone."""
+        now = self.standing
+        ids = now.in_flight
         assert ids is not None
         rows = None if ids is self._all_ids or np.array_equal(ids, self._all_ids) else ids
-        return self._results.of(self.program.shown(told), rows, as_reset)
+        return self._results.of(self.program.shown(told), rows, as_reset), now
 
-    def _hand_out(self, result: R) -> R:
-        """The result, which is not in flight any more. Between the two no signal handler can raise."""
-        now = self.standing
-        count = 0 if now.in_flight is None else len(now.in_flight)
-        self._stood = PoolStanding(now.seeds, now.waits, None, now.steps + count, now.batches + 1)
+    def _hand_out(self, result: R, shown: PoolStanding) -> R:
+        """The result, which is not in flight any more. Between the two no signal handler can raise.
+
+        ``shown`` is what stood when it was made. Another thread may have come in since: then its call is what stands.
+        """
+        if self.standing is shown:
+            count = 0 if shown.in_flight is None else len(shown.in_flight)
+            self._stood = PoolStanding(shown.seeds, shown.waits, None, shown.steps + count, shown.batches + 1)
         if self._results.is_plain:
             self._raise_failures(result)
         return result
@@ -447,6 +459,11 @@ class DevicePool(Uncopyable):
     @property
     def rows_received(self) -> int:
         return self.standing.steps
+
+    @property
+    def moves_unseen(self) -> bool:
+        """Whether envs may move without a call of the pool."""
+        return getattr(self.program, "is_in_graph", False)
 
     def count_elsewhere(self, steps: int, episodes: int, failures: int) -> None:
         """Nothing is counted elsewhere."""
@@ -480,8 +497,8 @@ class DevicePool(Uncopyable):
             standing = self._begun(ids)
             standing = standing if seeds is None else standing._replace(seeds=seeds)
             self._move(standing, self.program.load, *rows, self._all_ids if ids is None else ids)
-            result = self._shown(True)
-        return self._hand_out(result)
+            result, shown = self._shown(True)
+        return self._hand_out(result, shown)
 
     def read_envs(self, env_ids: Any) -> np.ndarray | None:
         ids: np.ndarray | None = None if env_ids is None else self._checking_reader().read_envs(env_ids)
@@ -516,6 +533,8 @@ class DevicePool(Uncopyable):
         raise UnsupportedError(f"np_random: {self.refusals['np_random']}")
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        if "render" in self.refusals:
+            raise UnsupportedError(f"render: {self.refusals['render']}")
         if self.render_mode is None:
             raise UnsupportedError(f"render: {self.source.id} was made without render_mode='rgb_array'")
         pictures: tuple[Any, ...] = self.program.render(self._draw, np.asarray(env_ids, np.int32))

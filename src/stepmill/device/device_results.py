@@ -38,7 +38,7 @@ class DeviceResults(ABC):
 
     Args:
         observation: The space of observations.
-        settings: Of the pool.
+        settings: The settings of the pool.
     """
 
     def __init__(self, observation: FlatSpace, settings: Settings) -> None:
@@ -57,7 +57,7 @@ class DeviceResults(ABC):
 
     @abstractmethod
     def kind_of(self, array: Any) -> str | None:
-        """The kind of an array's numbers, as numpy has it; None if they are no numbers."""
+        """The kind of an array's numbers, as numpy has it; None if they are not numbers."""
 
     @abstractmethod
     def _as_they_are(self, step: Any, ids: np.ndarray | None) -> tuple[Any, ...]:
@@ -95,7 +95,7 @@ class DeviceResults(ABC):
         return result if show is None else show(result)
 
     def _with_ids(self, ids: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        players = {"players": {"env_id": ids}} if self._players else {}
+        players = {"players": {"env_id": ids}} if self._players and not self.is_plain else {}
         return {"env_id": ids, **players, **info}
 
     # ---- numpy's arrays ----------------------------------------------------------------------

@@ -21,8 +21,8 @@ class JaxResults(DeviceResults):
 
     Args:
         observation: The space of observations.
-        settings: Of the pool.
-        program: It.
+        settings: The settings of the pool.
+        program: The program whose results are shown.
     """
 
     def __init__(self, observation: FlatSpace, settings: Settings, program: JaxProgram) -> None:

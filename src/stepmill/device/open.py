@@ -11,7 +11,7 @@ from stepmill import _native
 from stepmill.device.devices import jax_device, torch_gpu
 from stepmill.errors import ResourceError, UnsupportedError
 from stepmill.settings import Settings
-from stepmill.sources.source import NativeSource
+from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.sources.world_source import WorldSource
 from stepmill.system.optional import TORCH, require
 from stepmill.values.spaces import ArrayLeaf, FlatSpace, LeafKind, flatten
@@ -45,15 +45,15 @@ def open_device_pool(source: WorldSource, settings: Settings) -> Any:
 def _refuse(source: WorldSource, settings: Settings) -> None:
     why = _unfit(settings, "a compiled program")
     if why is None and settings.max_num_players not in (None, 1):
-        why = "max_num_players: each has one player: leave it out"
+        why = "max_num_players: each env has one player: leave it out"
     if why is not None:
-        raise UnsupportedError(f"the envs of {source.id} are one program on a device, so {why}")
+        raise UnsupportedError(f"{source.id} is a JAX world: {why}")
 
 
 def _unfit(settings: Settings, what: str) -> str | None:
     """Which of the settings is for envs that move one by one, and why; ``what`` moves these."""
     if settings.is_async:
-        return "batch_size: they move together: expected num_envs, which is the default"
+        return "batch_size: all envs move together: expected num_envs, which is the default"
     if settings.only_processes is not None:
         return f"{settings.only_processes}: there are no worker processes: leave it out"
     if settings.on_error != "raise":
@@ -64,15 +64,15 @@ def _unfit(settings: Settings, what: str) -> str | None:
 # ---- envs on a GPU ---------------------------------------------------------------------------------
 
 
-def settings_on_gpu(settings: Settings) -> Settings:
-    """The settings of a pool on a GPU."""
+def settings_on_gpu(source: NativeSource | PythonSource, settings: Settings) -> Settings:
+    """The settings of a pool on a GPU. Raises if one of them, or the env, is not for such a pool."""
+    _refuse_on_gpu(source, settings)
     device = "cuda" if settings.device == "cpu" else settings.device
     return replace(settings, device=device, reward_dtype="float32")
 
 
 def open_cuda_pool(source: NativeSource, settings: Settings) -> Any:
     """A pool of native envs on a GPU, which takes the place of an engine."""
-    _refuse_on_gpu(source, settings)
     from stepmill.device.cuda import driver
     from stepmill.device.cuda.cuda_program import CudaProgram
     from stepmill.device.cuda.cuda_results import CudaResults
@@ -138,14 +138,21 @@ def _refuse_blind_library(settings: Settings) -> None:
         jax_device(settings.device, "output='jax'")
 
 
-def _refuse_on_gpu(source: NativeSource, settings: Settings) -> None:
+def _refuse_on_gpu(source: NativeSource | PythonSource, settings: Settings) -> None:
+    from stepmill.device.cuda.kernel import class_of
+
     why = _unfit(settings, "a kernel")
-    if why is None and source.max_num_players != 1:
-        why = "its envs have several players, which a kernel has no place for: use backend='thread'"
-    if why is None and source.render_mode is not None:
-        why = "render_mode: nobody draws them there: use backend='thread'"
+    if why is None:
+        if isinstance(source, PythonSource):
+            why = f"{source.id} is a Python env: use backend='process'"
+        elif source.max_num_players != 1:
+            why = f"{source.id} has several players, and a row there is that of one: use backend='thread'"
+        elif source.render_mode is not None:
+            why = "render_mode: envs on a GPU cannot be drawn: use backend='thread'"
+        else:
+            class_of(source)
     if why is not None:
-        raise UnsupportedError(f"the envs of {source.id} are one kernel on a GPU, so {why}")
+        raise UnsupportedError(f"backend='cuda': {why}")
 
 
 def _leaf_of(told: Mapping[str, Any]) -> ArrayLeaf:

@@ -106,7 +106,8 @@ def arguments_for(packed: Mapping[str, Any], task: Any, given: Mapping[str, Any]
         )
     if "backend" in own:  # what was said about threads and workers was said about the other one
         settings |= {"num_threads": None, "num_workers": None}
-    settings |= {name: own.pop(name) for name in MAY_DIFFER if name in own}
+    may_differ = (*MAY_DIFFER, "device") if backend == "cuda" else MAY_DIFFER  # another GPU does the same
+    settings |= {name: own.pop(name) for name in may_differ if name in own}
     _refuse("env_type", packed["env_type"], own.pop("env_type", packed["env_type"]))
     for name in [name for name in own if name in SETTINGS]:
         value = own.pop(name)

@@ -33,8 +33,8 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Array]):  # type: ignore[misc,
         rows = settings.num_envs, self._host.num_players, self._host.player_kinds
         self.observation_space = player_rows(spec.observation_space, *rows)
         self.action_space = player_rows(spec.action_space, *rows)
-        if self._output is not None:
-            engine.show_as(self._output.before_info, self._output.before_info)
+        show = None if self._output is None else self._output.before_info
+        engine.show_as(show, show)
         self._take_engine_calls(GymnasiumPool)  # the engine's results are this view's
 
     @direct

@@ -94,7 +94,15 @@ class PoolView(Uncopyable):
             pool: The view that it takes the place of.
             output: What arrays the new view hands out; by default those that the other one did.
             **arguments: What the constructor of this class takes besides, if it is one of yours.
+
+        Raises:
+            UnsupportedError: The pool is on a device, and hands out other arrays.
         """
+        if output not in (None, pool.settings.output) and getattr(pool._host, "converts", False):
+            raise UnsupportedError(
+                f"over(output={output!r}): the results of this pool are made on its device, for "
+                f"{pool.settings.output}: make it with output={output!r}"
+            )
         settings = pool.settings if output is None else replace(pool.settings, output=output)
         view = cls(pool._engine, pool._pool_spec, settings, **arguments)
         view._made_with = pool._made_with
@@ -823,8 +831,8 @@ class PoolView(Uncopyable):
         A graph that has recorded this call steps the envs whenever it is replayed, with what is in the action's tensor
         then, and the tensors of the first call have the results. So copy what you need longer than until the next call
         or replay. The call is one launch, which allocates nothing and waits for nothing; but the first call makes the
-        tensors, and has to come before the capture. ``stats`` counts the calls, and no replay. As long as somebody
-        keeps these tensors, a graph may be replayed, also after the pool was closed.
+        tensors, and has to come before the capture. ``stats`` counts calls, not replays. As long as somebody keeps
+        these tensors, a graph may be replayed, even after the pool is closed.
 
         Args:
             action: One action per env: contiguous tensors on the pool's GPU, of the types of the action space.
@@ -835,7 +843,7 @@ class PoolView(Uncopyable):
         Raises:
             ActionError: A graph cannot record that action. Nothing was stepped.
             UsageError: Envs are in flight (``InFlightError``), or the first call is being captured.
-            UnsupportedError: The pool has not ``backend="cuda"`` and ``output="torch"``, or autoreset is disabled.
+            UnsupportedError: Autoreset is disabled, or the pool lacks ``backend="cuda"`` or ``output="torch"``.
         """
         self._engine.check_usable()
         if (self.backend, self._settings.output) != ("cuda", "torch"):
@@ -847,10 +855,14 @@ class PoolView(Uncopyable):
         return step(action)
 
     def check(self) -> None:
-        """Raises if an env was given a bad action in an array on a device, which ``step`` does not look at.
+        """Raises if, since the last check, an env failed on a GPU, or was given a bad action in an array on a device.
 
-        Or, on a GPU, if an env has failed (``EnvError``). ``stats`` and ``close`` do so too. Other actions were checked
-        when they were sent.
+        ``step`` does not look at such arrays; all other actions were checked when they were sent. ``stats`` and
+        ``close`` check as well.
+
+        Raises:
+            ActionError: An action was outside its space.
+            EnvError: An env has failed.
         """
         self._engine.check_usable()
         look = getattr(self._host, "check", None)

@@ -135,7 +135,7 @@ def test_a_state_goes_on_as_it_did(twin: Any, task: str) -> None:
     both.envs.write(state, 0)
     for row, action in zip(first, actions, strict=True):
         assert differences(row, both.kernel_step(action)) == {}
-    with pytest.raises(ValueError, match="a state of another size"):
+    with pytest.raises(ValueError, match="expected the state of 6 envs of this kind"):
         both.envs.write((state[0][:-8], *state[1:]), 0)
 
 

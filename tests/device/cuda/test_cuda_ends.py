@@ -51,6 +51,32 @@ def calls_of(pool: Any) -> list[Callable[[], Any]]:
     ]
 
 
+def test_a_thread_that_comes_in_between_is_not_undone(gpu: HostGpu, make: Any) -> None:
+    """As soon as the lock is free, and before the first thread has its result."""
+    pool = make(TASK, num_envs=N, backend="cuda")
+    pool.reset()
+    lock = pool._engine._lock
+
+    class ThenAnother:
+        locked, __enter__ = lock.locked, lock.__enter__
+
+        def __exit__(self, *error: Any) -> None:
+            lock.release()
+            pool._engine._lock = lock
+            other = threading.Thread(target=pool.reset)
+            other.start()
+            other.join()
+            other = threading.Thread(target=pool.async_reset)
+            other.start()
+            other.join()
+
+    pool._engine._lock = ThenAnother()
+    pool.step(ACTION)
+    assert pool.in_flight == [0, 1, 2]
+    assert pool.recv()[4]["elapsed_step"].tolist() == [0] * N
+    assert pool.in_flight == []
+
+
 # ---- interrupts ----------------------------------------------------------------------------------
 
 CALLS: dict[str, Callable[[Any], Any]] = {

@@ -61,9 +61,22 @@ def test_options_of_resets(both: Make, options: Any) -> None:
         outcomes(pools, lambda pool: pool.step(action))
 
 
+@pytest.mark.parametrize("begun", [[], [1], [0, 2]])
+def test_options_beside_a_mask_are_for_the_envs_that_it_names(both: Make, begun: list[int]) -> None:
+    """The others begin too, if they have not yet, but as they would."""
+    pools = both("CartPole-v1", num_envs=N)
+    if begun:
+        outcomes(pools, lambda pool: pool.reset(begun))
+    mask = np.array([True, False, True, False])
+    outcomes(pools, lambda pool: pool.reset(options={"low": 0.5, "high": 0.6, "reset_mask": mask}))
+    action = np.ones(N, int)
+    for _ in range(30):
+        outcomes(pools, lambda pool: pool.step(action))
+
+
 def test_options_that_differ_are_refused(both: Make) -> None:
     pool = both("CartPole-v1", num_envs=N).gpu
-    with pytest.raises(errors.ResetOptionError, match="expected one dict for all envs"):
+    with pytest.raises(errors.ResetOptionError, match="expected the same dict for all envs"):
         pool.reset(options=[{"low": 0.01}, None, None, None])
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.cuda_pools import Both
+import stepmill
+from support.cuda_pools import Both, HostGpu
 from support.host_kernels import MODES
 from support.probes import VIEWS, assert_same
 
@@ -47,3 +48,20 @@ def test_episodes_are_those_of_threads(both: Make, task: str, view: str, mode: s
     stats = [pool.stats() for pool in pools.pools]
     for name in ("steps", "episodes", "batches", "failures", "restarts", "in_flight"):
         assert stats[0][name] == stats[1][name], name
+
+
+@pytest.mark.parametrize("task", ["FrozenLake-v1", "Taxi-v4"])
+def test_episodes_are_those_of_gymnasium(gpu: HostGpu, task: str) -> None:
+    """``verify`` compares the numbers, also of rewards, which have another type there."""
+    result = stepmill.verify(task, backend="cuda", num_envs=2, steps=200)
+    assert result.equal, result
+
+
+@pytest.mark.parametrize("view", ["gymnasium", "gym", "dm"])
+def test_play_has_the_infos_that_it_has_on_threads(both: Make, view: str) -> None:
+    def infos(pool: Any) -> list[str]:
+        played = pool.play(lambda observations, *_: np.zeros(len(observations), np.int64))
+        return sorted([next(played), next(played)][1].info)
+
+    got, expected = both("FrozenLake-v1", view).do(infos)
+    assert got == expected

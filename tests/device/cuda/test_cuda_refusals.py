@@ -16,6 +16,7 @@ import stepmill
 from stepmill import errors
 from stepmill.device.cuda import driver, nvrtc
 from stepmill.managers import BaseEnvManager
+from stepmill.views.gymnasium import GymnasiumPool
 from support.cuda_pools import Both, HostGpu
 from support.envs import ProbeTwin
 
@@ -24,19 +25,19 @@ TASK = "CartPole-v1"
 COIN = Path(__file__).parents[3] / "examples/own_envs/coin.h"
 
 ARGUMENTS: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "batch_size": (TASK, {"batch_size": 2}, "batch_size: they move together"),
+    "batch_size": (TASK, {"batch_size": 2}, "batch_size: all envs move together"),
     "step_timeout": (TASK, {"step_timeout": 1.0}, "step_timeout: there are no worker processes"),
     "num_workers": (TASK, {"num_workers": 2}, "num_workers: there are no worker processes"),
     "python": (TASK, {"python": "/usr/bin/python3"}, "python"),
     "on_error": (TASK, {"on_error": "restart"}, "on_error: a kernel raises nothing"),
-    "render_mode": (TASK, {"render_mode": "rgb_array"}, "render_mode: nobody draws them there"),
+    "render_mode": (TASK, {"render_mode": "rgb_array"}, "render_mode: envs on a GPU cannot be drawn"),
     "a mode that draws every step": (TASK, {"render_mode": "human"}, "render_mode: CartPole-v1 is native, and in mode"),
     "render_mode of a file": (
         str(COIN),
         {"render_mode": "rgb_array"},
         r"coin\.h is native, and cannot be drawn: leave",
     ),
-    "players": ("TemplatePlayers-v0", {"max_num_players": 2}, "its envs have several players"),
+    "players": ("TemplatePlayers-v0", {"max_num_players": 2}, "TemplatePlayers-v0 has several players"),
     "Python env": (ProbeTwin, {}, "ProbeTwin is none"),
     "Gymnasium's env": ("gymnasium:CartPole-v1", {}, "is none"),
     "no kPlainMemory": ("Probe-v0", {}, "Probe-v0 cannot be copied to a GPU: its class does not say kPlainMemory"),
@@ -52,6 +53,13 @@ def nothing_is_left(gpu: HostGpu) -> Iterator[None]:
     yield
     gc.collect()
     assert gpu.left() == before
+
+
+@pytest.mark.parametrize("name", ["batch_size", "players", "render_mode", "MuJoCo"])
+def test_nobody_is_told_the_spec_of_a_pool_that_cannot_be_made(name: str) -> None:
+    task, arguments, words = ARGUMENTS[name]
+    with pytest.raises(errors.UnsupportedError, match=words):
+        stepmill.make_spec(task, backend="cuda", num_envs=N, **arguments)
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
@@ -88,6 +96,13 @@ def test_calls_that_are_not_for_such_pools(both: Callable[..., Both], name: str)
         CALLS[name](pool)
     assert "\n" not in str(caught.value)
     assert pool.step(np.zeros(N, int))[4]["elapsed_step"].tolist() == [1] * N
+
+
+def test_results_stay_those_of_one_library(gpu: HostGpu) -> None:
+    with stepmill.make(TASK, backend="cuda", num_envs=N) as pool:
+        with pytest.raises(errors.UnsupportedError, match=r"for numpy: make it with output='torch'"):
+            GymnasiumPool.over(pool, output="torch")
+        assert GymnasiumPool.over(pool, output="numpy").reset()[0].shape == (N, 4)
 
 
 def test_graph_step_is_refused_elsewhere() -> None:
@@ -167,8 +182,8 @@ def test_a_driver_that_is_too_old(gpu: HostGpu) -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
-        (2, errors.OutOfMemoryError, "GPU 0 has no memory left for the members of an env"),
-        (1, errors.ResourceError, "GPU 0 cannot start the kernel: expected at most 512 KiB for the members of an env"),
+        (2, errors.OutOfMemoryError, "GPU 0 has too little memory left for the env's members"),
+        (1, errors.ResourceError, "GPU 0 cannot start the kernel: the env's members .* need more than the 512 KiB"),
     ],
 )
 def test_no_memory_for_local_variables(gpu: HostGpu, answer: int, error: type[Exception], said: str) -> None:

@@ -300,6 +300,18 @@ def test_a_checkpoint_goes_on_where_it_was(gpu: HostGpu, first: str, then: str) 
         stepmill.resume(file, backend=then)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0"])
+def test_a_checkpoint_goes_on_on_any_gpu(gpu: HostGpu, device: str) -> None:
+    file = io.BytesIO()
+    with stepmill.make("CartPole-v1", num_envs=N, backend="cuda") as pool:
+        pool.reset()
+        pool.checkpoint(file)
+        expected = pool.step(np.zeros(N, int))[0]
+    file.seek(0)
+    with stepmill.resume(file, backend="cuda", device=device) as again:
+        assert np.array_equal(again.step(np.zeros(N, int))[0], expected)
+
+
 def test_all_memory_is_counted(make_pool: Any) -> None:
     pool = make_pool("FrozenLake-v1", map_name="")
     pool.reset()

@@ -50,7 +50,9 @@ def test_an_env_that_fails_has_the_engines_rows_and_goes_on_as_there(
         failed = ends = 0
         for engine, kernel in play(twin, 120):
             apart = differences(engine, kernel)
-            if where == AFTER_A_RESET:  # members are as they were before the reset, the count of them too
+            if where == AFTER_A_RESET:
+                assert (State.read(twin.envs, NUM_ENVS).elapsed[kernel["abnormal"]] == 0).all()
+                # Members are as they were before the reset, the count of them too.
                 apart = {name: count for name, count in apart.items() if not name.endswith("info resets")}
             assert apart == {}
             failed += int(kernel["abnormal"].sum())

@@ -6,7 +6,7 @@ import ctypes
 import gc
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from stepmill.errors import OutOfMemoryError, ResourceError, UnsupportedError
 from support.host_kernels import Kernels, Place, Twin
 
 NUM_ENVS = 4
+ACTION = np.zeros(NUM_ENVS, np.int64)
 
 
 @pytest.fixture(autouse=True)
@@ -88,18 +89,44 @@ def test_results_for_another_stream_wait_for_the_first(kernels: Kernels) -> None
     twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
     action = np.zeros(NUM_ENVS, np.int64)
     one, other = 16, 32  # the driver does not look at them
+    twin.envs.step((action.ctypes.data,), one)
     before = kernels.count("waits")
-    for stream in (one, one, one):
+    for stream in (one, one):
         twin.envs.step((action.ctypes.data,), stream)
     assert kernels.count("waits") == before
     twin.envs.step((action.ctypes.data,), other)
-    assert kernels.count("waits") == before + 1
+    assert kernels.count("waits") == before + 2  # for the envs, and for the memory
     kept = [twin.envs.step((action.ctypes.data,), stream) for stream in (one, other)]
     del kept
     before = kernels.count("waits")
-    for stream in (other, one, other, one):  # each has its own now
+    for stream in (other, one, other, one):  # each has its own memory now
         twin.envs.step((action.ctypes.data,), stream)
-    assert kernels.count("waits") == before
+    assert kernels.count("waits") == before + 3
+    twin.close()
+
+
+MOVES: dict[str, Callable[[Any, int], Any]] = {
+    "step": lambda envs, stream: envs.step((ACTION.ctypes.data,), stream),
+    "command": lambda envs, stream: envs.command(
+        (ACTION.ctypes.data,), stream, None, None, b"\1" * NUM_ENVS, None, None, None, 0
+    ),
+    "save": lambda envs, stream: envs.save(None, stream),
+    "phases": lambda envs, stream: envs.phases(stream),
+    "notes": lambda envs, stream: envs.notes(stream),
+    "episodes": lambda envs, stream: envs.episodes(stream),
+}
+
+
+@pytest.mark.all_cases
+@pytest.mark.parametrize("name", MOVES)
+def test_calls_on_several_streams_find_the_envs_in_order(kernels: Kernels, name: str) -> None:
+    twin = Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
+    kept = [twin.envs.step((ACTION.ctypes.data,), 16)]  # so that no call waits for memory
+    for stream, waits in ((16, 0), (32, 1), (32, 0), (16, 1)):
+        before = kernels.count("waits")
+        kept.append(MOVES[name](twin.envs, stream))
+        assert kernels.count("waits") == before + waits, stream
+    kept.clear()
     twin.close()
 
 
@@ -116,7 +143,7 @@ def test_a_step_is_one_launch(kernels: Kernels) -> None:
 def test_no_memory_for_envs(kernels: Kernels, before: dict[str, int]) -> None:
     with (
         memory_left(kernels, 1000),
-        pytest.raises(OutOfMemoryError, match=r"GPU 0 has no 1\.5 KiB left for 4 envs: take"),
+        pytest.raises(OutOfMemoryError, match=r"GPU 0 has too little .* 4 envs has asked for 1\.5 KiB more\. Make"),
     ):
         Twin(kernels, "CartPole-v1", num_envs=NUM_ENVS)
     gc.collect()
@@ -128,7 +155,7 @@ def test_no_memory_for_results(kernels: Kernels) -> None:
     action = np.zeros(NUM_ENVS, np.int64)
     kept = twin.envs.step((action.ctypes.data,), 0)
     state = twin.envs.save(None, 0).read(0)
-    with memory_left(kernels, 100), pytest.raises(OutOfMemoryError, match="take fewer, or let go of earlier results"):
+    with memory_left(kernels, 100), pytest.raises(OutOfMemoryError, match="fewer envs, or drop earlier results"):
         twin.envs.step((action.ctypes.data,), 0)
     assert twin.envs.save(None, 0).read(0) == state
     del kept  # its memory serves again
@@ -199,6 +226,13 @@ def test_memory_that_may_still_be_read_is_not_written_to(kernels: Kernels) -> No
         unread.add(address)
     assert kernels.count("synchronized") == waited
     assert kernels.count("allocated") - first <= 5
+    kept = [envs.step((action.ctypes.data,), 0) for _ in range(8)]
+    kept.pop()
+    with memory_left(kernels, 100):  # one is there, as soon as it was waited for
+        kept.append(envs.step((action.ctypes.data,), 0))
+        with pytest.raises(OutOfMemoryError):
+            envs.step((action.ctypes.data,), 0)
+    kept.clear()
     del envs
     twin.close()
 

@@ -122,7 +122,7 @@ def test_a_graph_of_many_steps_with_a_policy_inside() -> None:
         del graph
 
 
-def test_a_recording_is_not_disturbed(expected: list[Any]) -> None:
+def test_a_capture_is_not_disturbed(expected: list[Any]) -> None:
     """By results and pools that are dropped meanwhile, in its stream and elsewhere, or by calls that are refused."""
     actions = torch.from_numpy(drawn(60)).cuda()
     action, stream = actions[0].clone(), torch.cuda.Stream()

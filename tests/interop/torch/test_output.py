@@ -209,6 +209,8 @@ def test_a_view_with_tensors_takes_the_place_of_one_with_arrays() -> None:
         assert (tensors.settings.output, pool.settings.output, tensors.device) == ("torch", "numpy", "cpu")
         observation, _ = tensors.reset()
         assert isinstance(observation, torch.Tensor)
+        arrays = GymnasiumPool.over(tensors, output="numpy")  # and back
+        assert isinstance(arrays.reset()[0], np.ndarray)
 
 
 def test_the_device_is_the_gpu_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_refusals(stepmill_command: Run) -> None:
         ("watch", ID, "--no-browser"): "watch: looking at the envs of this pool would make it wait for its device",
         ("verify", ID): "gymnax:CartPole-v1 has no native version to compare with",
         ("run", ID, "--backend", "thread"): "backend='thread': gymnax:CartPole-v1 is a JAX world",
-        ("run", ID, "--batch-size", "3"): "they move together",
+        ("run", ID, "--batch-size", "3"): "all envs move together",
     }.items():
         done = stepmill_command(*arguments)
         assert done.code != 0

@@ -1,4 +1,4 @@
-"""Actions in tensors on the GPU, in the form that a kernel reads. Nothing here waits, but for what says so."""
+"""Actions in tensors on the GPU, in the form that a kernel reads. Nothing here waits, except what says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALIGNMENT = 16  # of memory: a kernel reads up to as many bytes at once
 
 
 class ActionTensors:
-    """Makes tensors ones that a kernel can read.
+    """Converts tensors to a form that a kernel can read.
 
     Args:
         action: The arrays of an action.
@@ -26,7 +26,7 @@ class ActionTensors:
         self._torch = require(*TORCH, "output='torch'")
         self._types = [getattr(self._torch, leaf.dtype) for leaf in action]
         self._num_envs, self._check_moment = num_envs, check_moment
-        self._least_misfit: Any = None  # the least env that was given what its type cannot hold; num_envs: none
+        self._least_misfit: Any = None  # the lowest id of an env that was given a bad number; num_envs: none
         self._counted: Any = None  # when that is known: an event of the stream that finds it out
 
     def addresses(self, action: Any) -> tuple[tuple[int, ...], Any]:
@@ -37,7 +37,7 @@ class ActionTensors:
         return tuple(part.data_ptr() for part in parts), parts
 
     def misfit(self) -> int | None:
-        """The env of the least id that was given a number that was changed, since that was forgotten. Waits."""
+        """The lowest id of an env whose action had to be changed since that was forgotten. Waits."""
         if self._counted is not None:
             self._counted.synchronize()
         env = self._num_envs if self._least_misfit is None else int(self._least_misfit)
@@ -90,7 +90,9 @@ class ActionTensors:
         if self._least_misfit is not None:
             if self._counted is not None:
                 # Maybe in another stream than this one. The current device may be another than the pool's.
-                self._counted.wait(torch.cuda.current_stream(part.device))
+                here = torch.cuda.current_stream(part.device)
+                self._counted.wait(here)
+                self._least_misfit.record_stream(here)
             misfit = torch.minimum(self._least_misfit, misfit)
         self._least_misfit = misfit
         self._counted = torch.cuda.current_stream(part.device).record_event() if part.is_cuda else None

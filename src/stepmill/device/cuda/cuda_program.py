@@ -20,7 +20,7 @@ from stepmill.values.trees import leaves
 
 _RESET, _OBSERVE, _RECALL = 1, 2, 3  # sm_command
 _ENDED = 2  # sm_phase
-_ABNORMAL = -5  # of the arrays of a batch, as cpp/core/gpu/gpu_envs.h orders them
+_ABNORMAL = _native.FIXED_GPU_ARRAYS.index("abnormal") - len(_native.FIXED_GPU_ARRAYS)  # of the arrays of a batch
 
 State = tuple[bytes, ...]  # of all envs, as GpuStates.read() gives it
 Past = tuple[int, int | None, int | None, int]  # what `notes` gives, and how many episodes have ended
@@ -33,11 +33,13 @@ class Uploaded(NamedTuple):
 
 
 class CudaProgram:
-    """The envs of a pool, and what moves them. Nothing here waits for the GPU, but for what says so.
+    """The envs of a pool, and what moves them.
+
+    ``step`` and ``graph_step`` do not wait for the GPU if the action is there; all else does.
 
     Args:
         source: The envs.
-        settings: Of the pool.
+        settings: The settings of the pool.
         action: The arrays of an action.
         image: The kernel.
         gpu: The number of the GPU.
@@ -48,7 +50,8 @@ class CudaProgram:
     keeper = CudaKeeper
     # Calls of a pool that these envs cannot do, and why.
     refusals: ClassVar[dict[str, str]] = {
-        "np_random": "the generators of the envs of this pool are on their GPU: save() copies them",
+        "np_random": "the generators of the envs of this pool are on their GPU",
+        "render": "envs on a GPU cannot be drawn",
         "xla": "the envs of this pool are on a GPU: XLA's programs on the CPU cannot step them",
     }
 
@@ -87,7 +90,7 @@ class CudaProgram:
         self._tensors: ActionTensors | None = None
         if settings.output == "torch":
             envs = self.envs  # and not this object: a cycle would keep the GPU's memory
-            self._tensors = ActionTensors(action, self.num_envs, lambda: envs.refuse_recording(stream()))
+            self._tensors = ActionTensors(action, self.num_envs, lambda: envs.refuse_capture(stream()))
 
     @property
     def stands(self) -> object:
@@ -198,14 +201,20 @@ class CudaProgram:
         return over
 
     def check_moment(self) -> None:
-        """Raises if nothing can be done now, because a CUDA graph is recorded."""
-        self.envs.refuse_recording(self.stream())
+        """Raises if nothing can be done now, because a CUDA graph is being captured."""
+        self.envs.refuse_capture(self.stream())
+
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether a CUDA graph was captured that steps the envs when it is replayed."""
+        return self.envs.is_in_graph
 
     def notes(self) -> tuple[int, int | None, int | None]:
         """How many steps and resets have failed, and which envs have had bad actions and failed. Waits for the GPU.
 
-        Of those envs, the one of the least id each, since it was forgotten; None: none.
+        Of those envs, the lowest id each, since it was forgotten; None: none.
         """
+        self.check_moment()
         misfit = None if self._tensors is None else self._tensors.misfit()
         failures, bad, failed = self.envs.notes(self.stream())
         return failures, min((one for one in (bad, misfit) if one is not None), default=None), failed

@@ -45,8 +45,8 @@ class CudaResults(DeviceResults):
     Args:
         observation: The space of observations.
         infos: The names of the env's own infos.
-        settings: Of the pool.
-        program: It.
+        settings: The settings of the pool.
+        program: The program whose batches are shown.
     """
 
     def __init__(self, observation: FlatSpace, infos: Sequence[str], settings: Settings, program: CudaProgram) -> None:
@@ -101,20 +101,24 @@ class CudaResults(DeviceResults):
     def _as_they_are(self, batch: Any, ids: np.ndarray | None) -> tuple[Any, ...]:
         arrays = self._arrays(batch)
         if ids is not None:
-            arrays = [one[ids] for one in arrays]
+            rows = ids if self._torch is None else self._torch.as_tensor(ids, device=arrays[0].device).long()
+            arrays = [one[rows] for one in arrays]
         return self._tuple_of(arrays)
 
     # ---- steps in CUDA graphs ----------------------------------------------------------------
 
-    def of_graph_step(self, program: CudaProgram, space: FlatSpace, action: Any) -> Any:
-        """Steps, and returns what the view shows, in the tensors of the first call."""
+    def check_graph_step(self, space: FlatSpace, action: Any) -> None:
+        """Raises if such a step cannot be made now."""
         self._check_for_graph(space, action)
-        action = map_trees(lambda _, part: part, space.tree, action)  # in the order of the kernel
         cuda = self._torch.cuda
         if self._of_graphs is None and cuda.is_available() and cuda.is_current_stream_capturing():
             raise UsageError(
                 "graph_step: call it once before the capture: the first call makes the tensors of all others"
             )
+
+    def of_graph_step(self, program: CudaProgram, space: FlatSpace, action: Any) -> Any:
+        """Steps, and returns what the view shows, in the tensors of the first call."""
+        action = map_trees(lambda _, part: part, space.tree, action)  # in the order of the kernel
         batch = program.graph_step(action)
         if self._arrays_of_graphs is None:
             self._arrays_of_graphs = self._arrays(batch)

@@ -80,7 +80,8 @@ def _library() -> Any:
 
 def _places() -> Iterator[str]:
     package = importlib.util.find_spec("nvidia")
-    for folder in package.submodule_search_locations or () if package is not None else ():
+    folders = None if package is None else package.submodule_search_locations
+    for folder in folders or ():
         yield os.path.join(folder, "cu13", "lib", "libnvrtc.so.13")
     yield "libnvrtc.so.13"
 
@@ -107,18 +108,18 @@ _MEANINGS = (
     (r'cannot open source file "([^"]+)"', "it includes <{0}>, which a GPU does not have"),
     (
         rf"{_SHOWN}[^\n]*\bthrow\s*;",
-        "it throws again what it caught, which a GPU cannot: say what, as in `throw 1;`",
+        "it rethrows with `throw;`, which a GPU cannot do: name what you throw, as in `throw 1;`",
     ),
-    (rf"{_SHOWN}[^\n]*\?[^\n;]*\bthrow\b", "it throws inside of `? :`, which a GPU cannot: use an `if`"),
+    (rf"{_SHOWN}[^\n]*\?[^\n;]*\bthrow\b", "it throws inside of `? :`, which a GPU cannot do: use an `if`"),
     (r'namespace "std" has no member (?:class |template )?"(\w+)"', "it uses std::{0}, which a GPU does not have"),
     (r"'(\w+)' is not a member of 'std'", "it uses std::{0}, which a GPU does not have"),
     (
         r"dynamic initialization is not supported",
-        "it computes a variable outside of its functions when the program begins, which a GPU cannot: make it "
-        "constexpr, of a number that is written out",
+        "it computes a variable outside of its functions when the program begins, which a GPU cannot do: make it "
+        "constexpr, with a number that is written out",
     ),
     (r"'long double' is treated as 'double'", "it uses long double, which a GPU does not have: use double"),
-    (r"does not support exception handling", "it catches an exception, which a GPU cannot"),
+    (r"does not support exception handling", "it catches an exception, which a GPU cannot do"),
     (
         rf'{_FIRST}(?:identifier|the global scope has no) "([^"]+)"(?: is undefined)?\n',
         "it uses {2} ({0}, line {1}), which the small standard library of a GPU does not have: write it in your file, "

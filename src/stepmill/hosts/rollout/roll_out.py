@@ -93,7 +93,8 @@ class Rollouts:
             raise InputError(misfit.message("rollout: observation")) from None
 
     def _where_it_ended(self) -> Any:
-        if self._last is None or self._last[0] != self._engine.rows_received:
+        moves_unseen = getattr(self._host, "moves_unseen", False)  # by a CUDA graph
+        if self._last is None or self._last[0] != self._engine.rows_received or moves_unseen:
             since = "the last rollout ended" if self._last is not None else "the pool was made"
             raise UsageError(
                 f"rollout: envs have moved since {since}, and what they show now is not known: pass it, "

@@ -102,6 +102,8 @@ class Twin:
         self.ended = False
         self._seed: int | None = settings.seed[env_id]
         self._autoreset = settings.autoreset
+        # A pool has rewards as float64 and ends as bools, as Gymnasium's vector envs do; on a GPU, rewards as float32.
+        self._reward = np.float32 if settings.backend == "cuda" else np.float64
         self._actor = _Actor(env.action_space, settings.seed[env_id], holds=env_id % 2 == 1)
         self._action: Any = None
 
@@ -115,7 +117,7 @@ class Twin:
         self._begin_episode()
         seed, self._seed = self._seed, None
         obs, info = self.env.reset(seed=seed)
-        return Row({"obs": obs, "reward": np.float64(0), "terminated": np.False_, "truncated": np.False_}, info)
+        return Row({"obs": obs, "reward": self._reward(0), "terminated": np.False_, "truncated": np.False_}, info)
 
     def step(self) -> Row:
         """One step with the chosen action, or what the pool does instead: the first time, and after an end, a reset."""
@@ -132,8 +134,7 @@ class Twin:
             final = snapshot({"final_obs": obs, "final_info": info})  # the reset may write into them
             obs, info = self.env.reset()
             info = {**info, **final}
-        # A pool has rewards as float64 and ends as bools, as Gymnasium's vector envs do.
-        outcome = {"reward": np.asarray(reward, np.float64), "terminated": bool(terminated)}
+        outcome = {"reward": np.asarray(reward, self._reward), "terminated": bool(terminated)}
         return Row({"obs": obs, **outcome, "truncated": bool(truncated)}, info)
 
     def _begin_episode(self) -> None:

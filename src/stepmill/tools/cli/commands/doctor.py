@@ -101,6 +101,9 @@ def trials() -> list[Probe]:
     if "torch" in there:
         cuda = "for device='cuda' only: a GPU, its driver, and a torch with CUDA"
         found.append(Probe("GPU in torch", "import torch; torch.zeros(1).cuda()", cuda, False))
+    if version_of("nvidia-cuda-nvrtc") is not None:
+        cuda = "for backend='cuda' only: an NVIDIA GPU, its driver, and pip install 'stepmill[cuda]'"
+        found.append(Probe("pool on 'cuda'", _POOL.format("CartPole-v1", "cuda"), cuda, False))
     imports = {f"import {module}": f"pip install --force-reinstall {name}" for name, module in there.items()}
     return found + [Probe(code, code, advice) for code, advice in imports.items()]
 
