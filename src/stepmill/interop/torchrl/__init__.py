@@ -23,7 +23,7 @@ import torch  # noqa: E402
 from tensordict import TensorDictBase  # noqa: E402
 from torchrl.envs import EnvBase  # noqa: E402
 
-from stepmill.interop.torchrl.batches import Batches, Seeds, Step, tensor_pool  # noqa: E402
+from stepmill.interop.torchrl.batches import Batches, Seeds, Step, on_host, tensor_pool  # noqa: E402
 from stepmill.interop.torchrl.collector import PoolCollector  # noqa: E402
 
 __all__ = ["PoolCollector", "PoolEnv", "make_env"]
@@ -83,7 +83,7 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
             return self._play(tensordict, None)
         mask = chosen.reshape(self.batch_size)
         out = self._skip_tensordict(tensordict.exclude("_step"))
-        out[mask] = self._play(tensordict[mask], _array(mask).nonzero()[0])
+        out[mask] = self._play(tensordict[mask], on_host(mask).nonzero()[0])
         return out
 
     def _play(self, tensordict: TensorDictBase, env_ids: np.ndarray | None) -> TensorDictBase:
@@ -114,7 +114,7 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         """Resets all envs, or those of ``_reset``; takes ``seed`` and ``options`` as a pool does."""
         chosen = None if tensordict is None else tensordict.get("_reset", None)
-        mask = np.ones(self.pool.num_envs, np.bool_) if chosen is None else _array(chosen.reshape(self.batch_size))
+        mask = np.ones(self.pool.num_envs, np.bool_) if chosen is None else on_host(chosen.reshape(self.batch_size))
         if not mask.any():
             return self.observation_spec.zero().update(self.full_done_spec.zero())  # TorchRL takes none of its rows
         if chosen is None:
@@ -139,9 +139,10 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
             seed = [waiting.pop(0) if chosen else None for chosen in mask]
         while True:
             observation, info = self.pool.reset(seed=seed, options={**(options or {}), "reset_mask": mask})
-            mask = mask & info.get("abnormal", False)
+            mask = mask & on_host(info.get("abnormal", False))
             if not mask.any():
                 return observation, info
+            self.pool.check()  # raises if a reset has failed on a GPU, where reset() cannot tell
             seed = None  # those whose reset failed try it again, until the pool raises after max_restarts
 
     # ---- the rest ----------------------------------------------------------------------------
@@ -159,8 +160,3 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
         """Closes the pool."""
         super().close(**kwargs)
         self.pool.close()
-
-
-def _array(mask: torch.Tensor) -> np.ndarray:
-    array: np.ndarray = mask.cpu().numpy()
-    return array

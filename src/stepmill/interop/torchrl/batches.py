@@ -61,10 +61,16 @@ class Batches:
     def following(self, batch: Any) -> Step:
         """What a step returns."""
         observation, reward, terminated, truncated, info = batch
-        ended = (terminated | truncated).cpu().numpy()
-        last, begun = _last_observation(observation, ended, info)
-        out = self._layout.following(last, reward, terminated, truncated, info)
-        return Step(self._tensordict(out, info), ended, begun, observation)
+        ended = terminated | truncated
+        has_last = info.get("_final_obs")
+        if has_last is None:
+            last, begun = observation, np.zeros(len(ended), np.bool_)
+        else:
+            last = _last_observation(observation, has_last, info["final_obs"])
+            begun = has_last & (info["elapsed_step"] == 0)  # not where that reset failed
+        out = self._tensordict(self._layout.following(last, reward, terminated, truncated, info), info)
+        # This waits for a GPU, as TorchRL does next: it asks whether any env is done.
+        return Step(out, on_host(ended), on_host(begun), observation)
 
     def _tensordict(self, data: dict[str, Any], info: dict[str, Any]) -> TensorDictBase:
         rows = len(info["env_id"])
@@ -76,15 +82,24 @@ class Batches:
         return TensorDict(data, batch_size=(rows,), device=self.device)
 
 
-def _last_observation(observation: Tree, ended: np.ndarray, info: dict[str, Any]) -> tuple[Tree, np.ndarray]:
-    """The observation in which each step ended, and which rows show the first one of the next episode instead."""
-    has_last = info.get("_final_obs")
-    if has_last is None:
-        return observation, np.zeros_like(ended)
+def on_host(values: Any) -> np.ndarray:
+    """Flags or infos as an array of numpy: infos are tensors where the pool is on a device."""
+    return values.cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+def _last_observation(observation: Tree, has_last: Any, final: Any) -> Tree:
+    """The observation in which each step ended: where ``has_last``, it is not the one that the batch shows."""
+    if isinstance(has_last, torch.Tensor):  # of a pool on a device: ``final`` has the form of an observation
+        return map_trees(functools.partial(_choose, has_last), final, observation)
     out = map_tree(torch.clone, observation)
     for row in has_last.nonzero()[0].tolist():
-        map_trees(functools.partial(_put, row), out, info["final_obs"][row])
-    return out, has_last & (info["elapsed_step"] == 0)  # where that reset failed, the row shows the last one as well
+        map_trees(functools.partial(_put, row), out, final[row])
+    return out
+
+
+def _choose(mask: torch.Tensor, tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The rows of a tensor where the mask says so, elsewhere those of the other."""
+    return torch.where(mask.reshape(-1, *[1] * (tensor.ndim - 1)), tensor, other)
 
 
 def _put(row: int, tensor: torch.Tensor, part: Any) -> None:

@@ -14,7 +14,7 @@ from torchrl.collectors import BaseCollector
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from stepmill.errors import ConfigError, UnsupportedError, UsageError
-from stepmill.interop.torchrl.batches import Batches, Seeds, tensor_pool
+from stepmill.interop.torchrl.batches import Batches, Seeds, on_host, tensor_pool
 from stepmill.views.gymnasium import GymnasiumPool
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
@@ -113,16 +113,18 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
         """Receives a batch, keeps its transitions, and sends the next actions and resets."""
         batch = self.pool.recv()
         info = batch[-1]
-        env_ids = info["env_id"]
+        env_ids = on_host(info["env_id"])
         step = self._batches.following(batch)
         answers = ~self._resetting[env_ids]  # the others have been reset: no action came before
-        returns = info.get("episode_return", np.zeros(len(env_ids)))
+        returns = on_host(info.get("episode_return", np.zeros(len(env_ids))))
         full = self._trajectories.end(env_ids[answers], _rows(step.following, answers), returns[answers])
         if full is not None:
             self._full.append(full)
         self._resetting[env_ids] = False
 
         over = step.ended & ~step.begun
+        if (over & ~answers).any():
+            self.pool.check()  # raises if a reset has failed on a GPU, where recv() cannot tell
         if over.any():
             self._reset(env_ids[over])
         if step.begun.any():
