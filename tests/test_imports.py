@@ -210,7 +210,7 @@ def test_neither_side_of_a_fork_imports_the_other() -> None:
 BELOW_STATIONS = {"core/env", "core/memory", "core/counters"}
 NATIVE_PARTS = {
     "core/env": set(),
-    "core/gpu": set(),  # the driver, and envs on a GPU
+    "core/gpu": {"core/env"},  # the driver, and envs on a GPU
     "core/memory": {"core/env", "core/gpu"},
     "core/counters": {"core/memory"},
     "core": BELOW_STATIONS,  # the stations of an action

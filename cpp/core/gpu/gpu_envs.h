@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "core/env/spec.h"
+#include "core/env/dtype.h"
 #include "core/gpu/cuda_driver.h"
 #include "gpu/arguments.h"
 
